@@ -1,4 +1,4 @@
-"""Real rings over gloo, whose members are in one process. For tests of losses and of leaving."""
+"""Real rings over gloo, whose members are in one process. For tests of losses, of leaving and of entering."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ SIZES = {"a": 5, "b": 300_000}
 
 
 class Member:
-    """One worker: its ring, and its two buffers."""
+    """One worker: its ring, and its two buffers. `store`: where others can meet, as long as somebody refers to it."""
 
-    def __init__(self, rank: int, ring: ElasticRing) -> None:
-        self.rank, self.ring = rank, ring
+    def __init__(self, rank: int, ring: ElasticRing, store: object) -> None:
+        self.rank, self.ring, self.store = rank, ring, store
         self.buffers = {name: torch.zeros(size) for name, size in SIZES.items()}
         self.handles: list[int] = []
 
@@ -58,31 +58,39 @@ def job(workers: int = 3) -> Iterator[list[Member]]:
         patch.setattr(ring_group, "MEETING_S", 3.0)
         patch.setattr(RingGroup, "abandon", lambda group: None)  # the process does not end
         patch.setenv("GLOO_SOCKET_IFNAME", "lo")
-        stores, members = _start(workers)
+        members = _start(workers)
         try:
             yield members
         finally:
             for member in members:
                 member.ring.close()
             wait_for(lambda: _taken_down(members), "all rings to be taken down")
-            del stores
 
 
-def _start(workers: int) -> tuple[list[object], list[Member]]:
-    store, stores, members = HashStore(), [], {}
+def _start(workers: int) -> list[Member]:
+    store, members = HashStore(), {}
 
     def start(rank: int) -> None:
-        own, address = open_store("127.0.0.1", _listen)
-        stores.append(own)
         group = RingGroup(store, rank, workers, timedelta(seconds=PATIENCE_S))
-        members[rank] = Member(rank, ElasticRing(rank, group, address))
+        members[rank] = _member(rank, group)
 
     threads = [threading.Thread(target=start, args=(rank,)) for rank in range(workers)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join(PATIENCE_S)
-    return stores, [members[rank] for rank in range(workers)]
+    return [members[rank] for rank in range(workers)]
+
+
+def _member(rank: int, group: RingGroup | None) -> Member:
+    store, address = open_store("127.0.0.1", _listen)
+    return Member(rank, ElasticRing(rank, group, address), store)
+
+
+def come(members: list[Member], rank: int) -> Member:
+    """One more worker of the job, which is in no ring yet."""
+    members.append(_member(rank, None))
+    return members[-1]
 
 
 def _taken_down(members: Sequence[Member]) -> bool:

@@ -183,11 +183,13 @@ class RoundWorker(_Plane):
     def depart(self, over: Callable[[], bool]) -> bool:
         return True
 
-    def enter(self, generation: int, round_number: int, contributions: int, lost_servers: Collection[int]) -> None:
+    def enter(self, generation: int, round_number: int, contributions: int, lost_servers: Collection[int]) -> int:
         with self._changed:
+            assert len(self.others) == contributions
             self._generation, self.done, self._expected = generation, round_number, contributions
             self._left = [server for server in range(len(self._servers)) if server not in lost_servers]
             self._place()
+        return round_number
 
     def _train(self) -> None:
         for number in range(self.done, self.rounds):

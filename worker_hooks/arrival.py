@@ -66,7 +66,7 @@ class Arrival:
 def give(access: ArbitratorAccess, newcomer: Process, handover: Handover, write: Callable[[BinaryIO], None]) -> bool:
     """Give a newcomer the state, which `write` writes. Returns whether it has it; if not, it is gone."""
     try:
-        with closing(dial(newcomer.address, access.token, access.certificates, _DIAL_S)) as connection:
+        with closing(dial(newcomer.state_address, access.token, access.certificates, _DIAL_S)) as connection:
             send_state(connection, handover.write)
             send_state(connection, write)
     except PeerLostError as error:
@@ -113,7 +113,7 @@ def follow(access: ArbitratorAccess, newcomer: Process, handover: Handover, stat
     """Give a newcomer the copy of a state, and then all sums, beside training."""
     return SumGiver(
         str(newcomer),
-        lambda: dial(newcomer.address, access.token, access.certificates, _DIAL_S),
+        lambda: dial(newcomer.state_address, access.token, access.certificates, _DIAL_S),
         (handover.write, state.write_to),
         max(_KEPT_STATES * state.size_bytes, _KEPT_BYTES),
     )

@@ -138,7 +138,9 @@ class EnteringModel(LeavingModel):
     def _give(self, newcomer: Process, giver: SumGiver | None, handover: Handover) -> bool:
         """Whether it has, or will have, what it lacks; if not, it is gone."""
         if not self._may_be_followed:
-            return self._session.give_state(newcomer, handover, self._write_state)
+            assert handover.planned is not None
+            there = newcomer in handover.planned.workers  # else a decision is without it
+            return there and self._session.give_state(newcomer, handover, self._write_state)
         if giver is not None:
             giver.enter(handover.write)
             if not giver.is_over:
@@ -261,7 +263,8 @@ class EnteringModel(LeavingModel):
         if handover.planned is not None:
             self._followed = {Process(**one) for one in handover.followed}
             self._session.begin(handover.planned, handover.round)
-        self._comm.follow(self._sums_of_others)
+        if self._follows:
+            self._comm.follow(self._sums_of_others)
         self._observer.is_silent = self._follows
 
     def _enter(self, sums: SumTaker, iteration: int) -> None:

@@ -86,6 +86,7 @@ class WorkerMember:
         self._entries: dict[int, Process] = {}  # by version, all that were ever offered
         self._answers_due_s = math.inf  # monotonic: then nothing of the lost servers is on its way any more
         self._named: int | None = None  # the round that it has named last
+        self._counts_from = 0  # the first round that it may name
         self._request = 0  # number of the newest one to leave
         self._passed = False  # it has left, and the others are in a change
         self._departing = False
@@ -154,7 +155,10 @@ class WorkerMember:
                 raise PeerLostError(f"workers were lost while this one got the state of the training; {_AGAIN}")
             self._planned = {one.slot: one for one in planned.workers}
             self._servers.place(planned.servers)
-            self._plane.enter(planned.generation, round_number, len(self._present()), self._servers.lost)
+            self._plane.meet({one.slot: one.address for one in self._present()})
+            self._counts_from = self._plane.enter(
+                planned.generation, round_number, len(self._present()), self._servers.lost
+            )
             self._late = False
         self._member.keep_telling(Ready())
 
@@ -263,16 +267,17 @@ class WorkerMember:
         return []
 
     def _freeze(self, generation: int) -> int | None:
-        """The first incomplete round, which none completes from now on; none before this worker has the state."""
+        """The first incomplete round, which none completes from now on; none before it has what others may need."""
         with self._mu:
             self._frozen = max(self._frozen, generation)
-            self._named = None if self._late else self._plane.freeze().first_incomplete
+            found = None if self._late else self._plane.freeze().first_incomplete
+            self._named = None if found is None or found < self._counts_from else found
             return self._named
 
     def _resume(self, resume: Resume) -> None:
         """Sums go on with those that are left.
 
-        Newcomers without the state of the training are not among them: who would have given it to them may be lost.
+        Newcomers that have named no round are not among them: who would have given them the state may be lost.
         """
         with self._mu:
             self._entries.update({entry.version: entry.process for entry in resume.entries})
@@ -286,19 +291,20 @@ class WorkerMember:
             self._generation, self._gone = resume.generation, resume.gone | self._refused
             self._resumed.notify_all()
             self._servers.gone = resume.gone
+            refused = self._process in self._refused
             without_servers = not self._late and self._servers.none_is_left
-            if not self._late and not without_servers:
+            if not self._late and not without_servers and not refused:
                 members = {one.slot: one.address for one in self._planned.values() if one not in self._gone}
                 self._plane.meet(members, self._left & members.keys())
                 self._plane.resume(resume.generation, resume.first_round, len(self._present()), self._servers.lost)
             if self._servers.lost > lost_before:
                 self._answers_due_s = time.monotonic() + _LAST_ANSWERS_S
-            count, refused = len(self._present()), self._process in self._refused
+            count = len(self._present())
         logger.info("generation %d: %d workers from round %d", resume.generation, count, resume.first_round)
         if without_servers:
             self._replaced("no server is left that has met all workers")
         if refused:
-            self._replaced(f"workers were lost before it had the state of the training; {_AGAIN}")
+            self._replaced(f"workers were lost before it had the state of the training, or a sum with it; {_AGAIN}")
 
 
 def become_member(

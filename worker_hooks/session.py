@@ -166,11 +166,11 @@ class Session:
             self.reporter.event("degraded", what="arbitrator", detail="no address given; batch sizes stay as they are")
             logger.warning("mode %s but no arbitrator address: batch sizes stay as they are", self.settings.mode)
 
-    def _process(self, address: str = "") -> Process:
+    def _process(self, address: str, state_address: str = "") -> Process:
         """This worker, by the name that the launcher knows it by, where there is one."""
         starts = variables.get(variables.STARTS)
         incarnation = uuid.uuid4().hex if starts is None else incarnation_of(int(starts))
-        return Process("worker", self.comm.rank, incarnation, address)
+        return Process("worker", self.comm.rank, incarnation, address, state_address)
 
     def arrive(self) -> Arrival:
         """Wait until this worker, which comes late, gets what it needs of the others.
@@ -182,7 +182,7 @@ class Session:
         listener = PeerListener(
             variables.get("DMLC_NODE_HOST") or socket.gethostname(), access.token, access.certificates
         )
-        self._me = self._process(listener.address)
+        self._me = self._process(elastic.address, listener.address)
         with closing(listener):
             _members[self.comm.name] = become_member(
                 access,

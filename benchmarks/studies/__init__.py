@@ -106,6 +106,8 @@ Shared:
     membership_faults   faults at random moments
     membership_points   faults at every point of a round, alone and in pairs
     membership_ring     a worker of a ring, which has no servers
+    membership_ring_messages  what they say to each other
+    membership_ring_entries  faults at every stage of the entry of a worker into it
     membership_rules    rules of membership, each switched off
     membership_ring_rules  those of a ring
     membership_ring_points  faults at every point of a round of a ring, and of the change after it

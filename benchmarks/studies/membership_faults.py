@@ -29,7 +29,8 @@ def disturbances(rng: random.Random, plan: Mapping[str, int], chance: float = 0.
 
 def _staying(world: World) -> list[Worker]:
     """Those of whom one must be left, or the job has lost its state."""
-    return [w for w in world.training if not w.last and w.process not in world.network.blocked and not w.leaving]
+    there = [w for w in world.training if w.to_name is not None and w.process not in world.network.blocked]
+    return [w for w in there if not w.last and not w.leaving]
 
 
 def _kill_worker(world: World, rng: random.Random) -> None:
@@ -48,7 +49,7 @@ def _kill_server(world: World, rng: random.Random) -> None:
 
 
 def _leave(world: World, rng: random.Random) -> None:
-    staying = [w for w in world.training if not w.last and not w.leaving]
+    staying = [w for w in world.training if w.to_name is not None and not w.last and not w.leaving]
     if len(staying) > 1:
         rng.choice(staying).leaving = True
 
@@ -85,8 +86,8 @@ def _heal(world: World, rng: random.Random) -> None:
 
 
 def _slow_answers(world: World, rng: random.Random) -> None:
-    """Of one server to one worker, until nothing else can happen."""
-    world.network.hold(rng.choice(sorted(world.servers)), rng.choice(sorted(world.workers)))
+    """Of one server to one worker, until nothing else can happen; in a ring, of one worker to another."""
+    world.network.hold(rng.choice(sorted(world.servers or world.workers)), rng.choice(sorted(world.workers)))
 
 
 def _slow_offers(world: World, rng: random.Random) -> None:

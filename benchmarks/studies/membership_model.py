@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from benchmarks.studies.membership_faults import disturbances
 from benchmarks.studies.membership_points import WITH_SERVERS, PointSet
 from benchmarks.studies.membership_ring import RingWorker
+from benchmarks.studies.membership_ring_entries import ENTERING
 from benchmarks.studies.membership_ring_points import RING
 from benchmarks.studies.membership_rules import RULES
 from benchmarks.studies.membership_world import Job, Violation, World
@@ -72,6 +73,14 @@ CASES = tuple(
             Job(6, 0, rounds=10, prefetch=prefetch, worker_class=RingWorker),
             {"leave": 3, "kill worker": 2, "restart": 1, "reconnect": 1},
         ),
+        (
+            Job(3, 0, rounds=12, prefetch=prefetch, worker_class=RingWorker),
+            {"join": 3, "kill worker": 2, "slow offers": 2},
+        ),
+        (
+            Job(4, 0, rounds=12, prefetch=prefetch, worker_class=RingWorker),
+            {"join": 3, "kill worker": 2, "leave": 2, "restart": 2, "reconnect": 2, "partition": 1, "heal": 1},
+        ),
     )
 )
 
@@ -97,7 +106,7 @@ def tally(case: Case, seeds: range, stop: bool = False) -> Tally:
     return result
 
 
-POINT_SETS = {"servers": WITH_SERVERS, "ring": RING}
+POINT_SETS = {"servers": WITH_SERVERS, "ring": RING, "entering a ring": ENTERING}
 
 
 def tally_points(points_of: PointSet, seeds: range) -> Tally:

@@ -51,8 +51,8 @@ def worker_point(slot: int, name: str, reached: Callable[[Worker], bool]) -> Poi
     return Point(f"worker {slot} {name}", strike)
 
 
-def _newcomer_point(name: str, reached: Callable[[World, Worker], bool], who: str) -> Point:
-    """`who`: the newcomer, or the worker that it follows."""
+def newcomer_point(name: str, reached: Callable[[World, Worker], bool], who: str) -> Point:
+    """`who`: the newcomer, the giver, which is the worker that it follows, or another one."""
 
     def strike(world: World, rng: random.Random) -> bool:
         newcomer = next((one for one in world.workers.values() if one.process.incarnation != "first"), None)
@@ -64,7 +64,7 @@ def _newcomer_point(name: str, reached: Callable[[World, Worker], bool], who: st
             return True
         if not reached(world, newcomer):
             return False
-        process = newcomer.process if who == "newcomer" else _giver(world, newcomer).process
+        process = _WHO[who](world, newcomer).process
         if world.alive(process):
             world.kill(process, rng.choice(("exit", "closed", "silent")))
         return True
@@ -79,12 +79,24 @@ def _giver(world: World, newcomer: Worker) -> Worker:
     return min(world.training, key=lambda worker: worker.process)
 
 
+def _another(world: World, newcomer: Worker) -> Worker:
+    others = [worker for worker in world.training if worker is not newcomer]
+    return max(others, key=lambda worker: worker.process, default=newcomer)
+
+
+_WHO: Mapping[str, Callable[[World, Worker], Worker]] = {
+    "newcomer": lambda world, newcomer: newcomer,
+    "giver": _giver,
+    "another": _another,
+}
+
+
 def _has_caught_up(world: World, newcomer: Worker) -> bool:
     """It may be voted in."""
     return newcomer._followed is not None and _giver(world, newcomer)._givers.get(newcomer.process, False)
 
 
-def _is_voted_in(world: World, newcomer: Worker) -> bool:
+def is_voted_in(world: World, newcomer: Worker) -> bool:
     """Others wait for it, and it has not heard of it."""
     here = newcomer.process
     return newcomer.schedule is None and any(here in one.schedule.workers[0] for one in world.training if one.schedule)
@@ -94,7 +106,7 @@ _FOLLOWING: Mapping[str, Callable[[World, Worker], bool]] = {
     "has said hello": lambda world, one: one.schedule is None and one._followed is None,
     "has its copy": lambda world, one: one.schedule is None and one._followed is not None,
     "has caught up": _has_caught_up,
-    "is voted in": _is_voted_in,
+    "is voted in": is_voted_in,
 }
 _ENTERED: Mapping[str, Callable[[World, Worker], bool]] = {
     "has entered": lambda world, one: one.schedule is not None and one.current.pushed == 0,
@@ -196,8 +208,8 @@ _POINTS: tuple[Point, ...] = (
     _server_point("with a sum that nobody gets", _all_complete, ()),
     _server_point("with a sum that worker 2 gets", _all_complete, (2,)),
     *(coordinator_point(kind, sent) for kind in (Freeze, Fence, Resume) for sent in range(4)),
-    *(_newcomer_point(name, reached, "newcomer") for name, reached in {**_FOLLOWING, **_ENTERED}.items()),
-    *(_newcomer_point(name, reached, "giver") for name, reached in _FOLLOWING.items()),
+    *(newcomer_point(name, reached, "newcomer") for name, reached in {**_FOLLOWING, **_ENTERED}.items()),
+    *(newcomer_point(name, reached, "giver") for name, reached in _FOLLOWING.items()),
 )
 WITH_SERVERS = PointSet(
     Job(4, 2, keys=KEYS, rounds=5),

@@ -4,72 +4,30 @@ A ring completes a key on a worker when the parts of all have come there, on som
 is what counts here; on which way they come does not. Where a worker ends, what is on its way from it in its last ring
 is lost, as is what it would pass on there.
 
-The thread that trains learns a moment later, with its next push, who has left with the round that is complete.
+The thread that trains learns a moment later, with its next push, who has left with the round that is complete, and who
+enters with the next one. Who enters gets the state then, and all make a ring with it before this round.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
+from benchmarks.studies.membership_ring_messages import Finished, Handed, Kept, Named, Piece, Ring, Sums
 from dynamix_ps.membership.data_messages import Part
 from dynamix_ps.membership.messages import (
     COORDINATOR,
     Freeze,
     Process,
     Processes,
+    Ready,
     Resume,
     Suspect,
 )
 from dynamix_ps.membership.round_in_flight import ProtocolError
 from dynamix_ps.membership.schedule import Schedule
 from dynamix_ps.membership.worker import Worker
-from dynamix_ps.membership.worker_rounds import Outgoing
-
-Sums = Mapping[int, Mapping[Process, Part] | None]  # by key
-
-
-@dataclass(frozen=True, slots=True)
-class Ring:
-    """Its name. Only those who give it the same one meet."""
-
-    generation: int
-    first_round: int
-    members: Processes
-
-
-@dataclass(frozen=True, slots=True)
-class Named:
-    """To all members of a ring: here I am, and this is the first round that I have not completed."""
-
-    ring: Ring
-    round: int
-
-
-@dataclass(frozen=True, slots=True)
-class Piece:
-    """A key of a part, on its way around a ring."""
-
-    ring: Ring
-    round: int
-    key: int
-    part: Part
-
-
-@dataclass(frozen=True, slots=True)
-class Kept:
-    """The lowest one at T to those that are behind: the sums of the round before."""
-
-    ring: Ring
-    sums: Sums
-
-
-@dataclass(frozen=True, slots=True)
-class Finished:
-    """To all members of a ring: I need nothing of it any more."""
-
-    ring: Ring
+from dynamix_ps.membership.worker_rounds import Outgoing, WorkerRounds
 
 
 class RingWorker(Worker):
@@ -87,8 +45,13 @@ class RingWorker(Worker):
         self._given: dict[Ring, Sums] = {}
         self._finished: dict[Ring, set[Process]] = {}
         self._kept: Sums = {}
+        self._planned: Processes = frozenset()  # founders, and those that were taken in, gone ones too
+        self._refused: Processes = frozenset()  # newcomers that had named no round at a decision
         self._gone: Processes = frozenset()  # whose last round is complete
         self._left: Processes = frozenset()  # of whom the training thread has learned it
+        self._comers: Processes = frozenset()  # who enters with the present round, and is not taken in
+        self._handed: Handed | None = None
+        self._first_round = -1  # of a newcomer
         self._departs = False
 
     # The training thread.
@@ -100,6 +63,8 @@ class RingWorker(Worker):
     def push(self) -> Outgoing:
         if self._gone:
             return self._learn()
+        if self._comers:
+            return self._take_in()
         super().push()
         ring = self._ring
         return [*self._piece(ring, self.current.pushed - 1), *self._go_on()] if ring and self._sums_in(ring) else []
@@ -109,14 +74,27 @@ class RingWorker(Worker):
         self._left, self._gone = self._left | self._gone, frozenset()
         if self.process in self._left:
             return self._depart()
-        return self._without_leavers() if self._ring and self._has_met(self._ring) else []
+        return self._with_those_present()
 
-    def _without_leavers(self) -> Outgoing:
-        """The ring of those that stay, from the present round on."""
+    def _take_in(self) -> Outgoing:
+        """Some enter with the present round. The one that leads gives them the state."""
+        comers, self._comers = self._comers, frozenset()
+        self._planned |= comers
+        leads = self._donor(self._known()) == self.process
+        handed: Any = Handed(self._snapshot(self.generation), self._present())
+        given = [(one, handed) for one in sorted(comers & self._present())] if leads else []
+        return [*given, *self._with_those_present()]
+
+    def _present(self) -> Processes:
+        """Who makes the present round."""
+        return self._planned - self._left - self._decided.gone - self._refused
+
+    def _with_those_present(self) -> Outgoing:
+        """The ring of those that stay and come, from the present round on. While one is made, it comes after it."""
         ring = self._ring
-        if ring is None or not (staying := ring.members - self._left) < ring.members:
+        if ring is None or not self._has_met(ring) or ring.members == self._present():
             return []
-        return [*self._to_ring(ring, Finished(ring)), *self._meet(self.round, staying)]
+        return [*self._to_ring(ring, Finished(ring)), *self._meet(self.round, self._present())]
 
     def _depart(self) -> Outgoing:
         """Stay until all others have this worker's last round."""
@@ -182,6 +160,9 @@ class RingWorker(Worker):
             case Finished(ring):
                 self._finished.setdefault(ring, set()).add(sender)
                 replies = self._go()
+            case Handed():
+                self._handed = message
+                replies = self._take_handed()
             case _:
                 replies = super()._follow(sender, message)
         return replies
@@ -190,10 +171,15 @@ class RingWorker(Worker):
         """The others are in a change in which who has left has no part."""
         return self._departs and self.process in self._left and isinstance(message, Freeze | Resume)
 
+    @property
+    def to_name(self) -> int | None:
+        """A newcomer has no sum of the round before its first one, and others may lack it."""
+        return super().to_name if self.round > self._first_round else None
+
     def _freeze(self, generation: int) -> Outgoing:
         named = super()._freeze(generation)
         if named:
-            self._named_round, self._ring = self.round, None
+            self._named_round, self._ring = self.to_name, None
         return named
 
     def _go_on(self) -> Outgoing:
@@ -217,9 +203,46 @@ class RingWorker(Worker):
         self._gone = self.schedule.last[0] if self.schedule else frozenset()
         return super()._enter(number, schedule)
 
+    # Who enters.
+
+    def _version(self) -> int:
+        """Nobody follows: all vote at once, and wait for the copy of the state."""
+        return WorkerRounds._version(self)
+
+    def _let_in(self, newcomers: Processes) -> Outgoing:
+        self._comers = newcomers
+        return []
+
+    def _take_handed(self) -> Outgoing:
+        """In the generation of the one that gives it. In another one the others are without this newcomer."""
+        if self._handed is None or self.schedule:
+            return []
+        snapshot = self._handed.snapshot
+        if max(self.generation, self._asked) < snapshot.generation:
+            return []  # it has not heard of it yet
+        if self.frozen or self.generation != snapshot.generation:
+            self.over = "too late"
+            return []
+        self.state, self._planned, self._first_round = snapshot.state, self._handed.members, snapshot.round
+        self._enter(snapshot.round, snapshot.schedule)
+        self._comers = frozenset()
+        return [(COORDINATOR, Ready()), *self._meet(snapshot.round, self._planned)]
+
     # Decisions.
 
+    def _resume(self, resume: Resume) -> Outgoing:
+        if resume.generation > self.generation and resume.generation >= self._asked:
+            self._refused |= resume.without_state
+            if self.process in self._refused:
+                self.over = "refused"
+                return []
+        return super()._resume(resume)
+
     def _start(self, resume: Resume) -> Outgoing:
+        if self.process not in resume.founders:
+            self._newcomer = True
+            return self._take_handed()
+        self._planned = resume.founders
         super()._start(resume)
         return self._meet(resume.first_round, self._members(resume))
 
@@ -235,7 +258,7 @@ class RingWorker(Worker):
 
     def _members(self, resume: Resume) -> Processes:
         """Of the ring of a decision: those who have left are in it, too, as far as the coordinator counts on them."""
-        return resume.founders - resume.gone
+        return self._planned - resume.gone - self._refused
 
     def _meet(self, first_round: int, members: Processes) -> Outgoing:
         ring = self._ring = Ring(self.generation, first_round, members)
@@ -255,8 +278,8 @@ class RingWorker(Worker):
         behind = [process for process, number in self._named[ring].items() if number < ring.first_round]
         kept: Any = Kept(ring, self._kept)
         given = [(other, kept) for other in behind] if self._sender(ring) == self.process else []
-        if ring.members & self._left:
-            return [*given, *self._without_leavers()]
+        if ring.members != self._present():
+            return [*given, *self._with_those_present()]
         pieces = [message for key in range(self.current.pushed) for message in self._piece(ring, key)]
         departing = self._to_ring(ring, Finished(ring)) if self._departs else []
         return [*given, *pieces, *departing, *self._go_on()]

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from benchmarks.studies.membership_ring import Ring, RingWorker
+from benchmarks.studies.membership_ring import RingWorker
+from benchmarks.studies.membership_ring_messages import Ring
 from dynamix_ps.membership.data_messages import Part
 from dynamix_ps.membership.messages import Freeze, Process, Processes, Resume
 from dynamix_ps.membership.schedule import Schedule
@@ -72,6 +73,21 @@ class WaitsInChanges(RingWorker):
         return [] if has_left and isinstance(message, Freeze | Resume) else super()._follow(sender, message)
 
 
+class CountsAtOnce(RingWorker):
+    """Names its first round, of which it has the state before, and not the sums before."""
+
+    @property
+    def to_name(self) -> int | None:
+        return self.round if self.schedule else None
+
+
+class WaitsForTheRefused(RingWorker):
+    """Counts on newcomers that had named no round at a decision."""
+
+    def _resume(self, resume: Resume) -> Outgoing:
+        return Worker._resume(self, resume)
+
+
 OFF: Mapping[str, type[RingWorker]] = {
     "freeze": WithoutFreeze,
     "generations": WithoutGenerations,
@@ -82,4 +98,8 @@ OFF_WHEN_LEAVING: Mapping[str, type[RingWorker]] = {
     "giving way": CountedOn,
     "leavers in the next ring": WithoutLeavers,
     "going in a change": WaitsInChanges,
+}
+OFF_WHEN_ENTERING: Mapping[str, type[RingWorker]] = {
+    "a round before it counts": CountsAtOnce,
+    "refusal": WaitsForTheRefused,
 }

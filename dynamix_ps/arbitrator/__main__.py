@@ -169,7 +169,7 @@ def _coordination(
         min_workers=config.elastic.min_workers,
         max_workers=n_workers,
         lease_s=config.timeouts.lease_s,
-        join_wait_s=config.elastic.join_wait_s if config.data_plane.has_servers else 0.0,  # nobody enters a ring
+        join_wait_s=config.elastic.join_wait_s,
     )
     file = JournalFile(settings.folder.membership_file)
     coordinator = Coordinator(limits, file.records)

@@ -156,13 +156,14 @@ class ElasticWorker:
         progress = (status.first_incomplete, *sorted(status.missing.items()))
         return self._watch.silent(self.unanswered(), progress, quiet_s)
 
-    def enter(self, generation: int, round_number: int, contributions: int, lost_servers: Collection[int]) -> None:
+    def enter(self, generation: int, round_number: int, contributions: int, lost_servers: Collection[int]) -> int:
         """Begin with this round, in which the others are, of so many members, without the servers that are lost.
 
-        For a worker that comes late.
+        For a worker that comes late. Returns the number of the round: the sums before are at the servers.
         """
         self.use_servers_without(lost_servers)
         self._exchange.enter(generation, round_number, contributions)
+        return round_number
 
     def use_servers_without(self, lost_servers: Collection[int]) -> None:
         """From the next round on, spread what is summed over all servers but these: one has come, on all workers.

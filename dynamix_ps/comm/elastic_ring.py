@@ -12,6 +12,10 @@ So nobody takes the state of another, and no completed round is made twice. ring
 A worker leaves with a round: the others make a new ring before the next one, in a thread of its own too. Who has left
 stays in the old ring until all say that they have completed this round: it passes on what they send each other. Where
 a decision on losses comes before it has completed its last round, it is in the ring of this decision, for step 3.
+
+A worker enters with a round in the same way: all make a new ring with it before this round, which begins when it has
+come. It has the state of the training, and not the sums of the round before. So it takes part in a change only when it
+has completed a round.
 """
 
 from __future__ import annotations
@@ -47,11 +51,11 @@ class ElasticRing(RingRounds):
 
     Args:
         rank: of this worker.
-        group: the ring of all workers.
+        group: the ring of the workers that the job begins with; None: this worker comes late.
         address: where the members of a generation can meet, if this worker is the lowest of them.
     """
 
-    def __init__(self, rank: int, group: RingGroup, address: str) -> None:
+    def __init__(self, rank: int, group: RingGroup | None, address: str) -> None:
         super().__init__(group)
         self.address = address
         self._rank = rank
@@ -66,15 +70,15 @@ class ElasticRing(RingRounds):
     # Between two rounds, and at the end.
 
     def expect(self, contributions: int) -> None:
-        """From the next round on so many go on, those of the last `meet`: some have left with the round before.
+        """From the next round on so many go on, those of the last `meet`: some have left with the one before, or enter.
 
         Between two rounds. Nothing happens if a decision on losses knows of it already. While a ring is being made, the
-        one without them comes after it.
+        one of these comes after it.
         """
         with self._changed:
             assert len(self._staying) == contributions and not self._sums.is_open, "between two rounds"
             before = self._group
-            if before is not None and self._staying.keys() != self._members.keys():
+            if before is not None and self._staying != self._members:
                 self._give_up()
                 self._begin(self._sums.round, self._staying, before)
 
@@ -107,7 +111,7 @@ class ElasticRing(RingRounds):
     # The control plane.
 
     def meet(self, addresses: Mapping[int, str], leaving: Collection[int] = ()) -> None:
-        """With whom it goes on at the next `resume` or `expect`, itself included: the address of each by rank.
+        """With whom it goes on at the next `resume`, `expect` or `enter`, itself too: the address by rank.
 
         `leaving`: those of them whose last round this worker has completed. Who is behind, these or others, does so in
         the ring of all. It is followed by one of those that stay.
@@ -147,9 +151,17 @@ class ElasticRing(RingRounds):
             self._generation = generation
             self._begin(round_number, self._addresses)
 
-    def enter(self, generation: int, round_number: int, contributions: int, lost_servers: Collection[int]) -> None:
-        """Raises RuntimeError: nobody enters a ring."""
-        raise RuntimeError("workers enter over BytePS alone")
+    def enter(self, generation: int, round_number: int, contributions: int, lost_servers: Collection[int]) -> int:
+        """Begin with this round, in the ring of so many workers, those of the last `meet`, itself included.
+
+        Returns at once: the number of the next round. Only who has this one has sums that others may lack.
+        """
+        with self._changed:
+            assert len(self._staying) == contributions, "the one that gives the state has named the members"
+            self._generation = generation
+            self._sums.enter(round_number)
+            self._begin(round_number, self._staying)
+        return round_number + 1
 
     def next_loss(self, timeout_s: float) -> Loss | None:
         """A worker whose process is gone, found by who sees the ring break. None: there is none within `timeout_s`."""
@@ -157,9 +169,10 @@ class ElasticRing(RingRounds):
             if not self._changed.wait_for(lambda: self._is_broken, timeout_s):
                 return None
             others = self._others()
-        if (rank := self._watch.gone(others)) is not None:
-            return Loss("worker", rank)
+        rank = self._watch.gone(others)
         with self._changed:
+            if rank is not None and self._members.get(rank) == others[rank]:  # else another one is there by now
+                return Loss("worker", rank)
             self._changed.wait_for(lambda: not self._is_broken, timeout_s)
         return None
 
@@ -217,7 +230,7 @@ class ElasticRing(RingRounds):
             if over():
                 self._given_up.append(group)
                 return
-            if received is None and self._staying.keys() != change.members.keys():
+            if received is None and self._staying != change.members:
                 self._given_up.append(group)
                 self._begin(change.first_round, self._staying, group)
                 return

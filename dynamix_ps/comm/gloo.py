@@ -9,6 +9,7 @@ import os
 import socket
 import sys
 import time
+from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any
 
@@ -16,7 +17,7 @@ import psutil
 
 from dynamix_ps.addresses import host_port
 from dynamix_ps.comm.base import interruptible
-from dynamix_ps.comm.elastic import is_elastic
+from dynamix_ps.comm.elastic import first_workers, is_elastic, is_late
 from dynamix_ps.comm.elastic_ring import ElasticRing
 from dynamix_ps.comm.ring_group import RingGroup, open_store
 from dynamix_ps.comm.torch_buffers import TorchBuffers
@@ -38,6 +39,18 @@ class GlooComm(TorchBuffers):
 
     name = "gloo"
     elastic: ElasticRing | None = None
+    _first_size: int
+
+    @property
+    def first_size(self) -> int:
+        return self._first_size
+
+    def known(self) -> dict[str, Any]:
+        """Nothing: who is in the ring, the control plane tells."""
+        return {}
+
+    def adopt(self, known: Mapping[str, Any]) -> None:
+        self.late = False
 
     def init(self) -> None:
         """Join the other workers.
@@ -69,6 +82,8 @@ class GlooComm(TorchBuffers):
         if (interface := _interface(os.environ.get("DMLC_NODE_HOST", ""))) is not None:
             os.environ.setdefault(_INTERFACE, interface)
         self.rank, self.size = role.worker_id, role.workers
+        self._first_size = first_workers(self.size) if is_elastic() else self.size
+        self.late = is_late()
         if is_elastic():
             self.elastic = self._elastic_ring(role)
             return
@@ -76,7 +91,7 @@ class GlooComm(TorchBuffers):
         interruptible(
             lambda: dist.init_process_group(
                 "cpu:gloo,cuda:nccl" if with_gpu else "gloo",
-                store=_store(role, dist.TCPStore),  # type: ignore[attr-defined]  # its stubs do not export it
+                store=_store(role, self.size, dist.TCPStore),  # type: ignore[attr-defined]  # stubs do not export it
                 rank=self.rank,
                 world_size=self.size,
                 timeout=_PATIENCE,
@@ -85,12 +100,14 @@ class GlooComm(TorchBuffers):
         sys.excepthook = excepthook
 
     def _elastic_ring(self, role: RoleSettings) -> ElasticRing:
-        made: list[RingGroup] = []
         self._meeting, address = open_store(_own_host(role), _listen)
+        if self.late:
+            return ElasticRing(self.rank, None, address)
+        made: list[RingGroup] = []
 
         def make() -> None:
-            self._first_meeting = _store(role, self._dist.TCPStore)
-            made.append(RingGroup(self._first_meeting, self.rank, self.size, _PATIENCE))
+            self._first_meeting = _store(role, self.first_size, self._dist.TCPStore)
+            made.append(RingGroup(self._first_meeting, self.rank, self.first_size, _PATIENCE))
 
         interruptible(make)
         return ElasticRing(self.rank, made[0], address)
@@ -174,12 +191,12 @@ def _completes(work: Any, timeout_s: float) -> bool:
     return True
 
 
-def _store(role: RoleSettings, store_class: Any) -> Any:
-    """The store through which workers find each other.
+def _store(role: RoleSettings, workers: int, store_class: Any) -> Any:
+    """The store through which so many workers find each other.
 
     Rank 0 opens its port itself: torch would listen on all interfaces.
     """
-    place = (role.root_host, role.root_port, role.workers)
+    place = (role.root_host, role.root_port, workers)
     if role.worker_id != 0:
         return store_class(*place, is_master=False, timeout=_PATIENCE)
     listener = _listen(_own_host(role), role.root_port)

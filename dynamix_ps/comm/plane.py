@@ -52,7 +52,7 @@ class WorkerPlane(Plane, Protocol):
         ...
 
     def meet(self, addresses: Mapping[int, str], leaving: Collection[int] = ()) -> None:
-        """With whom it goes on at the next `resume` or `expect`, itself included: the `address` of each by rank.
+        """With whom it goes on at the next `resume`, `expect` or `enter`, itself too: the `address` of each by rank.
 
         `leaving`: those of them whose last round this worker has completed, and others perhaps not.
         """
@@ -100,8 +100,11 @@ class WorkerPlane(Plane, Protocol):
         """
         ...
 
-    def enter(self, generation: int, round_number: int, contributions: int, lost_servers: Collection[int]) -> None:
-        """The first round of a worker that comes late, of so many workers. Called before its first push."""
+    def enter(self, generation: int, round_number: int, contributions: int, lost_servers: Collection[int]) -> int:
+        """The first round of a worker that comes late, of so many workers. Called after `meet`, before its first push.
+
+        Returns the first round that it may name in a change: before, others may lack what it cannot give them.
+        """
         ...
 
 

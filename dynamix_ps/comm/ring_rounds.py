@@ -23,13 +23,13 @@ class RingRounds:
     """The training thread pushes and waits. Whoever makes the next ring puts it into `_group`, and starts sums in it.
 
     Args:
-        group: the ring of all workers.
+        group: the ring of the workers that the job begins with; None: this worker comes late.
     """
 
-    def __init__(self, group: RingGroup) -> None:
+    def __init__(self, group: RingGroup | None) -> None:
         self._changed = threading.Condition()  # of all below
         self._sums = RingSums()
-        self._group: RingGroup | None = group  # None: no round completes
+        self._group = group  # None: no round completes
         self._given_up: list[RingGroup] = []
         self._is_broken = False
         self._moved_s = time.monotonic()  # when something came of others, or went to them

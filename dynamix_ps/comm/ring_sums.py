@@ -37,6 +37,10 @@ class RingSums:
         self._kept: dict[str, Any] = {}  # sums of the round before, in the order of its pushes
         self._spare: dict[str, Any] = {}  # memory, by name of the buffer
 
+    def enter(self, round_number: int) -> None:
+        """Begin with this round, of which the sums before are elsewhere."""
+        self.round = round_number
+
     def push(self, name: str, buffer: Any, begin: int, group: RingGroup | None) -> int:
         """Put a buffer into the open round, and start its sum if there is a ring. Returns its handle."""
         self._open.append(Part(name, buffer, begin))

@@ -17,7 +17,7 @@ class StoreWatch:
     """Questions on their way, one thread each: torch waits without limit for a process that is stopped."""
 
     def __init__(self) -> None:
-        self._told: set[int] = set()  # who is gone
+        self._told: set[str] = set()  # addresses of those that are gone
         self._mu = threading.Lock()
         self._asked_s: dict[str, float] = {}  # monotonic time of a question without an answer, by address
 
@@ -32,9 +32,9 @@ class StoreWatch:
 
     def gone(self, addresses: Mapping[int, str]) -> int | None:
         """The lowest rank whose process is gone, each once; None: there is none."""
-        for rank in sorted(addresses.keys() - self._told):
-            if _is_gone(addresses[rank]):
-                self._told.add(rank)
+        for rank, address in sorted(addresses.items()):
+            if address not in self._told and _is_gone(address):
+                self._told.add(address)
                 return rank
         return None
 

@@ -186,10 +186,7 @@ def _elastic(config: Config) -> Iterator[Finding]:
     if not config.data_plane.uses_network:
         message = "needs comm: byteps or gloo, with several workers; remove it"
         yield Finding(path, message, least, (("comm",),))
-    if config.elastic.restarts and not config.data_plane.has_servers:
-        message = "needs comm: byteps, over which a worker can enter; remove it"
-        yield Finding(("elastic", "restarts"), message, config.elastic.restarts, (("comm",),))
-    if config.elastic.join_wait_s >= config.timeouts.stall_fail_s and config.data_plane.has_servers:
+    if config.elastic.join_wait_s >= config.timeouts.stall_fail_s:
         message = f"must be below timeouts.stall_fail_s, {config.timeouts.stall_fail_s:g}, when workers give up to wait"
         yield Finding(("elastic", "join_wait_s"), message, config.elastic.join_wait_s, (("timeouts", "stall_fail_s"),))
     if config.mode == "off":
@@ -216,8 +213,6 @@ def _places(config: Config) -> Iterator[Finding]:
     got = True if later else most
     if config.elastic.min_workers is None:
         yield Finding(path, "needs elastic.min_workers; set it", got, (("elastic", "min_workers"),))
-    if not config.data_plane.has_servers:
-        yield Finding(path, "needs comm: byteps, over which a worker can enter; remove it", got, (("comm",),))
     if config.policy.sizes is not None:
         uses: tuple[Path, ...] = (("policy", "sizes"),)
         yield Finding(path, "needs a policy that can tell the sizes of more workers; remove policy.sizes", got, uses)

@@ -440,20 +440,18 @@ class Elastic(_Section):
     """So many workers take part at most: those of `cluster.workers`, and others that `dynamix join` starts later.
 
     The others are as the last one of `cluster.workers`, each on the first host that has a free slot. Unset: as many as
-    `cluster.workers` names. BytePS alone.
+    `cluster.workers` names.
     """
     join_wait_s: Annotated[float, Field(ge=0, le=_YEAR_S)] = 60.0
     """With fewer than `min_workers`, the others wait so many seconds for workers that enter.
 
-    Then they finish the iteration at hand, and end with a checkpoint. BytePS alone: over a ring nobody enters, and they
-    end at once.
+    Then they finish the iteration at hand, and end with a checkpoint.
     """
     restarts: Annotated[int, Field(ge=0, le=1000)] = 0
     """How often a worker or server that is lost is started again, each one, and the whole job where nobody is left.
 
-    It prepares while the others train. A worker enters when it has caught up with them; one that ends before, because
-    others are gone, is started again without counting. The job begins again from its newest checkpoint, on the hosts
-    that are left. BytePS alone.
+    It prepares while the others train, and enters. A worker that ends before, because others are gone, is started again
+    without counting. The job begins again from its newest checkpoint, on the hosts that are left.
     """
 
 

@@ -63,10 +63,10 @@ def _ask(folder: RunFolder, number: int, role: str) -> None:
 
 def _check(folder: RunFolder, number: int, role: str, config: Config) -> None:
     state = check_goes_on(folder, config)
-    if not config.data_plane.has_servers:
-        raise UsageError(f"{folder.path}: nobody enters over comm: {config.comm}, only over byteps")
     if role == "worker":
         phase = phase_of(number, state)
+    elif not config.data_plane.has_servers:
+        raise UsageError(f"{folder.path}: comm: {config.comm} has no servers")
     else:
         servers = len(role_hosts(config.cluster).servers)
         if not 0 <= number < servers:

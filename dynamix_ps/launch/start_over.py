@@ -66,7 +66,8 @@ def without_hosts(config: Config, gone: Collection[str]) -> Config:
         return config
     cluster, placed = config.cluster, role_hosts(config.cluster)
     if placed.home in gone:
-        raise UsageError(f"host {placed.home} is gone, which had the scheduler; name another one as cluster.host")
+        had = "scheduler" if config.data_plane.has_servers else "arbitrator"
+        raise UsageError(f"host {placed.home} is gone, which had the {had}; name another one as cluster.host")
     workers = tuple(one for one, host in zip(cluster.workers, placed.workers, strict=True) if host not in gone)
     servers = tuple(one for one, host in zip(cluster.servers or (), placed.servers, strict=True) if host not in gone)
     least, there = config.elastic.min_workers or 1, sum(not worker.later for worker in workers)

@@ -14,12 +14,18 @@ Role: TypeAlias = Literal["coordinator", "launcher", "worker", "server"]
 
 @dataclass(frozen=True, slots=True, order=True)
 class Process:
-    """One start of one role. A slot keeps its number; who comes back to it has another incarnation."""
+    """One start of one role. A slot keeps its number; who comes back to it has another incarnation.
+
+    Attributes:
+        address: where others meet it for sums (host:port); empty: they need not.
+        state_address: where it takes the state of the training; empty: it has it.
+    """
 
     role: Role
     slot: int
     incarnation: str
     address: str = field(default="", compare=False)
+    state_address: str = field(default="", compare=False)
 
     def __str__(self) -> str:
         return f"{self.role} {self.slot} ({self.incarnation})"

@@ -46,6 +46,11 @@ class Worker(FollowingWorker):
         super().__init__(*args, **kwargs)
         self._closed: set[Process] = set()
 
+    @property
+    def to_name(self) -> int | None:
+        """The round that it names in a change; none before it has what others need."""
+        return self.round if self.schedule else None
+
     def waiting(self) -> Processes:
         """Whose answer or state is missing, as far as a worker knows. Whose push is missing, servers know."""
         waiting = set(self.current.unanswered())
@@ -105,7 +110,7 @@ class Worker(FollowingWorker):
         if generation <= self.generation:
             return []  # sent again
         self._asked = max(generation, self._asked)
-        return [(COORDINATOR, Status(generation, self.round if self.schedule else None))]
+        return [(COORDINATOR, Status(generation, self.to_name))]
 
     # Decisions.
 

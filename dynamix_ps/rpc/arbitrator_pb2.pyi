@@ -201,13 +201,15 @@ class MembershipMessage(_message.Message):
     def __init__(self, sender: _Optional[_Union[Role, _Mapping]] = ..., kind: _Optional[str] = ..., fields: _Optional[str] = ...) -> None: ...
 
 class Role(_message.Message):
-    __slots__ = ("role", "slot", "incarnation", "address")
+    __slots__ = ("role", "slot", "incarnation", "address", "state_address")
     ROLE_FIELD_NUMBER: _ClassVar[int]
     SLOT_FIELD_NUMBER: _ClassVar[int]
     INCARNATION_FIELD_NUMBER: _ClassVar[int]
     ADDRESS_FIELD_NUMBER: _ClassVar[int]
+    STATE_ADDRESS_FIELD_NUMBER: _ClassVar[int]
     role: str
     slot: int
     incarnation: str
     address: str
-    def __init__(self, role: _Optional[str] = ..., slot: _Optional[int] = ..., incarnation: _Optional[str] = ..., address: _Optional[str] = ...) -> None: ...
+    state_address: str
+    def __init__(self, role: _Optional[str] = ..., slot: _Optional[int] = ..., incarnation: _Optional[str] = ..., address: _Optional[str] = ..., state_address: _Optional[str] = ...) -> None: ...

@@ -55,7 +55,13 @@ def _unpacked(message: pb.MembershipMessage, kinds: Mapping[str, type[Any]]) -> 
 
 def sender_to_proto(process: Process) -> pb.MembershipMessage:
     """The first message of a role's stream."""
-    role = pb.Role(role=process.role, slot=process.slot, incarnation=process.incarnation, address=process.address)
+    role = pb.Role(
+        role=process.role,
+        slot=process.slot,
+        incarnation=process.incarnation,
+        address=process.address,
+        state_address=process.state_address,
+    )
     return pb.MembershipMessage(sender=role)
 
 
@@ -66,7 +72,8 @@ def sender_from_proto(message: pb.MembershipMessage) -> Process:
     role, slot = one_of("role", message.sender.role, ROLES), count("slot", message.sender.slot)
     incarnation = text("incarnation", message.sender.incarnation)
     address = message.sender.address and text("address", message.sender.address)
-    return Process(role, slot, incarnation, address)  # type: ignore[arg-type]  # one_of has checked the role
+    state_address = message.sender.state_address and text("state_address", message.sender.state_address)
+    return Process(role, slot, incarnation, address, state_address)  # type: ignore[arg-type]  # one_of has checked it
 
 
 def _plain(value: Any) -> Any:

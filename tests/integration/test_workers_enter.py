@@ -1,4 +1,4 @@
-"""Workers of a job over BytePS are killed while it trains. Others enter, and all end with the result of one process."""
+"""Workers of a job are killed while it trains. Others enter, and all end with the result of one process."""
 
 from __future__ import annotations
 
@@ -47,10 +47,17 @@ def enough():
 
 
 def story_of(
-    folder: Path, killed: dict[int, int], by: str, keep: str = "global", prefetch: int = 0, server_at: int = -1
+    folder: Path,
+    killed: dict[int, int],
+    by: str,
+    keep: str = "global",
+    prefetch: int = 0,
+    server_at: int = -1,
+    comm: str = "byteps",
 ) -> Story:
     fault = FAULT.replace("KILLED", repr(killed)).replace("SIGNAL", by).replace("SERVER_AT", str(server_at))
-    return Story(folder, None, fault, DOUBLE, elastic=f", restarts: 3, keep: {keep}", keys=f"prefetch: {prefetch}\n")
+    elastic, keys = f", restarts: 3, keep: {keep}", f"prefetch: {prefetch}\n"
+    return Story(folder, None, fault, DOUBLE, elastic=elastic, keys=keys, comm=comm)
 
 
 def join_when_left(folder: Path, job: Any, words: str) -> None:
@@ -165,16 +172,67 @@ def test_it_enters_though_the_one_it_follows_leaves(tmp_path: Path, by: str) -> 
     assert_nothing_left(run_id_in(folder.path.name))
 
 
-def test_where_nobody_can_follow_the_others_wait_for_the_copy(tmp_path: Path) -> None:
-    story = story_of(tmp_path, {2: 30}, "SIGKILL")
-    story = replace(story, keys="policy: {name: static}\nlr: decide\n")
+@pytest.mark.parametrize(
+    ("comm", "killed", "keep", "keys"),
+    [
+        ("byteps", {2: 30}, "global", "policy: {name: static}\nlr: decide\n"),
+        ("gloo", {2: 30}, "global", ""),
+        ("gloo", {0: 30, 3: 30}, "local", "prefetch: 2\n"),
+    ],
+    ids=["byteps", "gloo", "gloo, the first too"],
+)
+def test_where_nobody_can_follow_the_others_wait_for_the_copy(
+    tmp_path: Path, comm: str, killed: dict[int, int], keep: str, keys: str
+) -> None:
+    story = replace(story_of(tmp_path, killed, "SIGKILL", keep, comm=comm), keys=keys)
     job = story.launch()
     output, _ = job.communicate(timeout=260)
     assert job.returncode == 0, output
     story.check([1, 0, 2, 3], rtol=1e-9)
     story.check_epochs(1)
-    told, sums = story.sums(2), story.sums(1)
-    assert told == sums[-len(told) :] and all(2 in one["present"] for one in told)
+    sums = story.sums(1)
+    for rank in killed:
+        told = story.sums(rank)
+        assert told == sums[-len(told) :] and all(rank in one["present"] and one["sizes"][rank] for one in told)
+    folder = RunFolder((tmp_path / "runs" / "latest").resolve())
+    summary = json.loads(folder.summary_json.read_text())
+    assert summary["losses"] and summary["arrivals"][-1].startswith("4 of 4 workers")
+    assert [row["state"] for row in summary["per_worker"]] == ["finished"] * 4
+    assert_nothing_left(run_id_in(folder.path.name))
+
+
+# Where all wait for the copy: the one that gives it is killed when it has, or the newcomer when it has it; each once.
+WHILE_ENTERING = """
+import pathlib
+register = attached
+marker = pathlib.Path("killed-while-entering")
+def die():
+    marker.touch()
+    os.kill(os.getpid(), signal.SIGKILL)
+def attached():
+    register()
+    give = run._session.give_state
+    def give_state(*arguments):
+        given = give(*arguments)
+        if run.rank == STRUCK and not marker.exists():
+            die()
+        return given
+    run._session.give_state = give_state
+    if not first and run.rank == STRUCK and not marker.exists():
+        die()
+"""
+
+
+@pytest.mark.parametrize("struck", [0, 2], ids=["the one that gives", "the newcomer"])
+def test_it_enters_a_ring_again_when_one_of_both_is_lost(tmp_path: Path, struck: int) -> None:
+    story = story_of(tmp_path, {2: 30}, "SIGKILL", comm="gloo")
+    story = replace(story, fault=story.fault + WHILE_ENTERING.replace("STRUCK", str(struck)))
+    job = story.launch()
+    output, _ = job.communicate(timeout=260)
+    assert job.returncode == 0, output
+    assert (tmp_path / "killed-while-entering").exists()
+    story.check([1, 0, 2, 3], rtol=1e-9)
+    story.check_epochs(1)
     assert_nothing_left(run_id_in((tmp_path / "runs" / "latest").resolve().name))
 
 
@@ -191,8 +249,9 @@ def test_sums_that_travel_in_half_precision_are_followed_bit_by_bit(tmp_path: Pa
     assert_nothing_left(run_id_in((tmp_path / "runs" / "latest").resolve().name))
 
 
-def test_one_that_has_left_comes_back_by_the_command(tmp_path: Path) -> None:
-    story = story_of(tmp_path, {2: 30}, "SIGUSR1")
+@pytest.mark.parametrize("comm", ["byteps", "gloo"])
+def test_one_that_has_left_comes_back_by_the_command(tmp_path: Path, comm: str) -> None:
+    story = story_of(tmp_path, {2: 30}, "SIGUSR1", comm=comm)
     job = story.launch()
     join_when_left(tmp_path, job, "worker 2 has entered; 4 workers go on from iteration ")
     output, _ = job.communicate(timeout=100)

@@ -86,6 +86,12 @@ def test_a_server_sums_again(folder: RunFolder) -> None:  # noqa: F811
     assert ask_to_join(folder, 0, "server") == "server 0 has entered; it sums from iteration 1,912 on"
 
 
+def test_a_ring_has_no_servers(folder: RunFolder) -> None:  # noqa: F811
+    folder.write_config(ELASTIC.model_copy(update={"comm": "gloo"}))
+    with pytest.raises(UsageError, match="comm: gloo has no servers"):
+        ask_to_join(folder, 0, "server")
+
+
 def test_who_is_there_need_not_come(folder: RunFolder) -> None:  # noqa: F811
     with pytest.raises(UsageError, match="worker 2: it is there"):
         ask_to_join(folder, 2)

@@ -23,7 +23,7 @@ from dynamix_ps.membership.journal import (
 from dynamix_ps.membership.journal_file import JournalFile
 from dynamix_ps.membership.messages import Entry, Process
 
-WORKER = Process("worker", 1, "abc", "10.0.0.1:7000")
+WORKER = Process("worker", 1, "abc", "10.0.0.1:7000", "10.0.0.1:7001")
 SERVER = Process("server", 0, "def", "10.0.0.2:7000")
 RECORDS: tuple[Record, ...] = (
     Joined(WORKER),
@@ -42,7 +42,8 @@ RECORDS: tuple[Record, ...] = (
 def test_a_record_comes_back_as_it_was(record: Record) -> None:
     back = from_plain(as_plain(record))
     assert back == record
-    assert getattr(back, "process", WORKER).address == getattr(record, "process", WORKER).address
+    for place in ("address", "state_address"):
+        assert getattr(getattr(back, "process", WORKER), place) == getattr(getattr(record, "process", WORKER), place)
 
 
 def test_members_follow_from_the_records() -> None:

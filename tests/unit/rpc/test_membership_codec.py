@@ -39,7 +39,7 @@ from dynamix_ps.rpc.membership_codec import (
 )
 from dynamix_ps.rpc.refusals import MalformedMessageError
 
-WORKER, SERVER = Process("worker", 2, "abc", "host:1"), Process("server", 0, "def")
+WORKER, SERVER = Process("worker", 2, "abc", "host:1", "host:2"), Process("server", 0, "def")
 BOTH = frozenset({WORKER, SERVER})
 TOLD: tuple[ToCoordinator, ...] = (
     Hello(),
@@ -112,8 +112,9 @@ def test_what_is_no_message_is_refused(kind: str, fields: Any) -> None:
 
 
 def test_the_first_message_says_who_sends() -> None:
-    assert sender_from_proto(sender_to_proto(WORKER)) == WORKER
-    assert sender_from_proto(sender_to_proto(SERVER)).address == ""
+    for sender in (WORKER, SERVER):
+        found = sender_from_proto(sender_to_proto(sender))
+        assert (found, found.address, found.state_address) == (sender, sender.address, sender.state_address)
     for role, slot, incarnation in (("king", 0, "a"), ("worker", -1, "a"), ("worker", 0, "")):
         wrong = pb.MembershipMessage(sender=pb.Role(role=role, slot=slot, incarnation=incarnation))
         with pytest.raises(MalformedMessageError):

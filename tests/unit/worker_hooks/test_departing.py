@@ -54,7 +54,7 @@ class Plane:
         assert len(self.addresses) == contributions
         self.expected.append(self.addresses)
 
-    def enter(self, generation: int, round_number: int, contributions: int, lost_servers: Collection[int]) -> None:
+    def enter(self, generation: int, round_number: int, contributions: int, lost_servers: Collection[int]) -> int:
         raise AssertionError
 
     def depart(self, over: Callable[[], bool]) -> bool:

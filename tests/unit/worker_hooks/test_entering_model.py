@@ -28,6 +28,15 @@ def test_nobody_tries_to_reach_a_newcomer_that_has_followed_and_is_gone(has_left
     model._session.give_state.assert_not_called()
 
 
+def test_who_a_decision_is_without_gets_no_state() -> None:
+    """It was voted in, and nothing listens there any more."""
+    model, there = Mock(_may_be_followed=False), Process("worker", 2, "b")
+    assert not EnteringModel._give(model, NEWCOMER, None, HANDOVER)
+    model._session.give_state.assert_not_called()
+    assert EnteringModel._give(model, there, None, HANDOVER)
+    model._session.give_state.assert_called_once_with(there, HANDOVER, model._write_state)
+
+
 def test_who_follows_learns_the_plan_and_the_offers_behind_each_sum() -> None:
     """A sum has their numbers alone, and no coordinator tells it either in time."""
     plan, offered, giver = Plan(7, (4, 4, 0, 2), 0.5), {3: NEWCOMER, 5: OTHER}, Mock()

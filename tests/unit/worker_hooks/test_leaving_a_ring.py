@@ -21,9 +21,13 @@ class Told:
 
     def __init__(self) -> None:
         self.last: Any = None
+        self.kept: list[Any] = []
 
     def close(self, last: Any) -> None:
         self.last = last
+
+    def keep_telling(self, message: Any) -> None:
+        self.kept.append(message)
 
     def join(self, timeout_s: float) -> None:
         """There is no thread."""

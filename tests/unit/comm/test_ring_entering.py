@@ -1,0 +1,122 @@
+"""Workers enter a ring between two rounds: real rings over gloo, whose members are in one process."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from dynamix_ps.comm.store_watch import StoreWatch
+from tests.rings import Member, change, come, job
+from tests.unit.comm.test_elastic_ring import closed_port
+
+pytestmark = pytest.mark.timeout(90)
+
+
+def take_in(members: Sequence[Member], newcomers: Sequence[Member]) -> None:
+    """All make the coming round with those that come."""
+    addresses = {member.rank: member.ring.address for member in [*members, *newcomers]}
+    for member in members:
+        member.ring.meet(addresses)
+        member.ring.expect(len(addresses))
+
+
+def enter(newcomer: Member, members: Sequence[Member], number: int) -> int:
+    """It has the state before this round."""
+    newcomer.ring.meet({member.rank: member.ring.address for member in members})
+    return newcomer.ring.enter(1, number, len(members), ())
+
+
+def make(members: Sequence[Member], turn: int) -> set[int]:
+    """All make a round, which is to be the same on all."""
+    for member in members:
+        member.push(turn)
+    assert all(member.wait() for member in members)
+    return {member.sum() for member in members}
+
+
+@pytest.mark.parametrize("place", [0, 3], ids=["the lowest", "the highest"])
+def test_a_newcomer_is_in_all_sums_from_one_round_on(place: int) -> None:
+    """Where it is the lowest, they meet at its store."""
+    with job(4) as members:
+        lost = members[place]
+        left = [member for member in members if member is not lost]
+        change(1, left)
+        assert make(left, 0) == {1111 - 10**place}
+        newcomer = come(members, place)
+        take_in(left, [newcomer])
+        for member in left:
+            member.push(1)
+        assert not left[0].wait(0.05), "they wait for it"
+        assert enter(newcomer, [*left, newcomer], 1) == 2
+        newcomer.push(1)
+        assert all(member.wait() for member in [*left, newcomer])
+        assert {member.sum() for member in [*left, newcomer]} == {2222}
+        assert make([*left, newcomer], 2) == {3333}
+
+
+def test_one_may_leave_with_the_round_before() -> None:
+    with job(3) as members:
+        one, other, leaver = members
+        change(1, members)
+        assert make(members, 0) == {111}
+        newcomer = come(members, 3)
+        for member in (one, other):
+            member.ring.meet({0: one.ring.address, 1: other.ring.address})
+            member.ring.expect(2)
+        take_in([one, other], [newcomer])
+        enter(newcomer, [one, other, newcomer], 1)
+        assert make([one, other, newcomer], 1) == {2022}
+        assert leaver.ring.depart(lambda: False)
+
+
+def test_two_enter_with_one_round() -> None:
+    with job(2) as members:
+        founders = list(members)
+        change(1, founders)
+        assert make(founders, 0) == {11}
+        newcomers = [come(members, 2), come(members, 3)]
+        take_in(founders, newcomers)
+        for newcomer in newcomers:
+            enter(newcomer, members, 1)
+        assert make(members, 1) == {2222}
+
+
+def test_one_that_does_not_come_is_lost_and_the_others_go_on() -> None:
+    with job(2) as members:
+        founders = list(members)
+        change(1, founders)
+        assert make(founders, 0) == {11}
+        newcomer = come(members, 2)
+        take_in(founders, [newcomer])
+        for member in founders:
+            member.push(1)
+        assert change(2, founders) == 1
+        assert all(member.wait() for member in founders) and founders[0].sum() == 22
+        assert make(founders, 2) == {33}
+        assert newcomer.ring.status().first_incomplete == 0
+
+
+def test_with_its_first_round_it_has_the_sums_that_others_may_lack() -> None:
+    with job(2) as members:
+        lost, behind = members
+        change(1, members)
+        assert make(members, 0) == {11}
+        newcomer = come(members, 2)
+        take_in([lost, behind], [newcomer])
+        following = enter(newcomer, members, 1)
+        for member in members:
+            member.push(1)
+        assert newcomer.wait() and newcomer.ring.status().first_incomplete == following
+        newcomer.clear()
+        newcomer.push(2)
+        assert change(2, [behind, newcomer]) == 2
+        assert behind.wait() and behind.sum() == 222
+        behind.push(2)
+        assert behind.wait() and newcomer.wait() and (behind.sum(), newcomer.sum()) == (330, 330)
+
+
+def test_who_is_gone_is_told_once_also_where_another_one_was_in_its_place() -> None:
+    watch, first, second = StoreWatch(), closed_port(), closed_port()
+    assert (watch.gone({2: first}), watch.gone({2: first})) == (2, None)
+    assert (watch.gone({2: second}), watch.gone({2: second})) == (2, None)
