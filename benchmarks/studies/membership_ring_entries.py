@@ -42,5 +42,5 @@ ENTERING = PointSet(
         for who in ("newcomer", "giver", "another")
         for name, reached in _STAGES.items()
     ),
-    ({}, {"leave": 1}, {"join": 1}, {"slow answers": 1}),
+    ({}, {"leave": 1}, {"restart": 1}, {"slow answers": 1}),
 )
