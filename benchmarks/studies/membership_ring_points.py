@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from benchmarks.studies.membership_points import IN_ROUND, KEYS, PointSet, coordinator_point, worker_point
-from benchmarks.studies.membership_ring import Ring, RingWorker
+from benchmarks.studies.membership_ring import RingWorker
+from benchmarks.studies.membership_ring_messages import Ring
 from benchmarks.studies.membership_world import Job
 from dynamix_ps.membership.messages import Freeze, Resume
 from dynamix_ps.membership.worker import Worker
