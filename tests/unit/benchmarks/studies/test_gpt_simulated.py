@@ -33,6 +33,7 @@ from benchmarks.workloads.text import CONTEXT
 from dynamix_ps.config.schema import Policy
 from dynamix_ps.sim.cluster.cost import compute_s
 from dynamix_ps.sim.cluster.parameters import Reals, parameters_of
+from dynamix_ps.sim.cluster.simulator import Simulator
 from dynamix_ps.sim.cluster.traces import Conditions
 from dynamix_ps.sim.contest.comparison import Array
 from dynamix_ps.sim.contest.evaluate import Cell, evaluate
@@ -133,6 +134,10 @@ def test_a_size_may_count_sequences(unit: int) -> None:
     first = counted.scenario(bounds).initial_batch
     assert first == max(FIRST_SIZE // unit, bounds.min)
     assert counted.scenario(FREE).training.noise_scale == pytest.approx(1500 * 512 / unit)
+    simulator, watch = Simulator(parameters_of([counted.scenario(bounds)]), np.random.default_rng(0)), Course(counted)
+    simulator.step(simulator.sizes)
+    watch(simulator, np.array([True]))
+    assert watch.of(0).batch == watch.of(0).largest == WORKERS * first * unit
 
 
 def test_every_cell_is_there_once_and_each_size_is_left_out_once(monkeypatch: pytest.MonkeyPatch) -> None:
