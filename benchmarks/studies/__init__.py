@@ -8,6 +8,7 @@ In the simulator:
     learned             what learning adds to the model behind the policy
     reward_k            how far the weights of the reward, and the iterations per decision, may be off
     stigmergy           decisions without a centre, beside the central agent and its rivals
+    stigmergy_training  whether training the numbers of its rule in a curriculum makes it faster
     scaling             8 to 1,024 workers on networks that change: the agent that ships, PPO and the learner of DYNAMIX
     transfer            policies trained on one kind of training, used on another
     gpt_simulated       batches of language models of 2^10 to 2^22 tokens, in the simulator fitted to rehearsed runs
@@ -112,6 +113,7 @@ Shared:
     membership_ring_rules  those of a ring
     membership_ring_points  faults at every point of a round of a ring, and of the change after it
     stigmergy_page      figures, tables and picture of that study
+    cross_entropy       a search over numbers that needs nothing but scores
     scaling_page        figures, tables and picture of the study of many workers
     unsteady            its clusters: links and speeds that change while training runs
     reward_k_page       figures, tables and picture of the study of the reward

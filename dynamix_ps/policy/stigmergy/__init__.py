@@ -14,5 +14,5 @@ global batch exactly before they compute it, and the gradient stays exact.
     policy      all workers of a simulated cluster in one process
 
 Agents that coordinate by traces are stigmergic multi-agent reinforcement learning (S-MADRL), which we know through
-summaries only. All rules here are chosen by us, and nothing in them is learned.
+summaries only. All rules here are chosen by us. Training their numbers gains next to nothing.
 """
