@@ -356,7 +356,7 @@ class Arbitrator:
     def _of_those_there(self, closed: ClosedWindow) -> ClosedWindow:
         """Let those go that have left if none of them is in it: the others go on. Who is gone now may be in it."""
         left = self._departed | self._leaving
-        if all(closed.records[rank] is None for rank in left):
+        if left and all(closed.records[rank] is None for rank in left):
             self._let_go(left)
         records = (None if rank in self._places.empty else record for rank, record in enumerate(closed.records))
         return dataclasses.replace(closed, records=tuple(records))
