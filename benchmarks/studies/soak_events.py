@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.studies.soak_training import Sum
+from dynamix_ps.membership.messages import incarnation_of
 from dynamix_ps.run_record.json_lines import JsonLinesTail
 from dynamix_ps.run_record.requests import JOIN, LEAVE, request
 from dynamix_ps.run_record.run_folder import RunFolder
@@ -63,7 +64,6 @@ class Members:
     Attributes:
         run: folder of the run.
         servers: that sum. One that is lost is none of them from a time on.
-        told: what workers have written of every sum, with its time, by rank.
         present: who was in the newest sum.
         awaited: events that have had no effect yet, by name of the role.
         founded: all that the job begins with have met, so that it goes on without one of them.
@@ -73,11 +73,12 @@ class Members:
     folder: Path
     run: RunFolder
     servers: frozenset[int]
-    told: dict[int, list[tuple[Sum, float]]] = field(default_factory=dict)
     present: frozenset[int] = frozenset()
     awaited: dict[str, Event] = field(default_factory=dict)
     founded: bool = False
     servers_lost: Counter[int] = field(default_factory=Counter)
+    _told: dict[tuple[int, int], list[tuple[Sum, float]]] = field(default_factory=dict)  # by rank and start
+    _lost_s: dict[tuple[int, str], float] = field(default_factory=dict)  # workers, by rank and incarnation, monotonic
     _gone_s: dict[int, float] = field(default_factory=dict)  # since when a server sums no more, monotonic
     _first_servers: frozenset[int] = field(init=False)
     _of_servers: list[dict[str, Any]] = field(default_factory=list)  # lines that tell of them
@@ -86,6 +87,19 @@ class Members:
 
     def __post_init__(self) -> None:
         self._first_servers = self.servers
+
+    @property
+    def told(self) -> dict[int, list[tuple[Sum, float]]]:
+        """What workers have written of every sum, with its time, by rank.
+
+        Not of a worker that counted as lost by then: before it hears of it, it may complete a sum that the others make
+        anew.
+        """
+        told = dict[int, list[tuple[Sum, float]]]()
+        for (rank, start), sums in sorted(self._told.items()):
+            until_s = self._lost_s.get((rank, incarnation_of(start)), math.inf)
+            told.setdefault(rank, []).extend(one for one in sums if one[1] <= until_s)
+        return told
 
     def staying(self, role: str) -> frozenset[int]:
         """Those workers or servers present that are not about to go."""
@@ -96,11 +110,11 @@ class Members:
         """Take in what is new, and end the wait for events that have had their effect."""
         self._look_at_servers()
         for file in sorted(self.folder.glob("sums-*.jsonl")):
-            rank = int(file.name.split("-")[1])
+            rank, start = map(int, file.stem.split("-")[1:])
             for line in self._tails.setdefault(file, JsonLinesTail(file)).read():
                 present = tuple(line["present"])
                 one = Sum(line["iteration"], present, tuple(line["numbers"]), line["factor"])
-                self.told.setdefault(rank, []).append((one, line["at_s"]))
+                self._told.setdefault((rank, start), []).append((one, line["at_s"]))
                 if one.iteration > self._newest:
                     self._newest, self.present = one.iteration, frozenset(present)
                     self._take_effect(one.iteration, line["at_s"])
@@ -117,6 +131,9 @@ class Members:
         files = (self.run.journal_file, *sorted(self.run.workers_dir.glob("*.jsonl")))
         lines = [line for file in files for line in self._tails.setdefault(file, JsonLinesTail(file)).read()]
         self.founded |= any(line["kind"] == "members" for line in lines)
+        for line in lines:
+            if line["kind"] == "lost" and line["role"] == "worker":
+                self._lost_s[line["slot"], line["incarnation"]] = _monotonic(line["time_s"])
         self._of_servers += [line for line in lines if line["kind"] == "servers_entered" or _is_lost_server(line)]
         self._of_servers.sort(key=lambda line: float(line["time_s"]))  # one process may write later than another
         self.servers = self._first_servers
@@ -127,7 +144,7 @@ class Members:
                 continue
             self.servers -= {line["slot"]}
             self.servers_lost[line["slot"]] += 1
-            self._gone_s[line["slot"]] = line["time_s"] - time.time() + time.monotonic()
+            self._gone_s[line["slot"]] = _monotonic(line["time_s"])
 
     def _take_effect(self, iteration: int, at_s: float) -> None:
         for event in list(self.awaited.values()):
@@ -141,6 +158,10 @@ class Members:
         if KINDS[event.kind].role == "server":
             return at_s > self._gone_s.get(event.slot, math.inf) > event.at_s
         return (event.slot in self.present) == KINDS[event.kind].enters
+
+
+def _monotonic(time_s: float) -> float:
+    return time_s - time.time() + time.monotonic()
 
 
 def _is_lost_server(line: Mapping[str, Any]) -> bool:

@@ -91,9 +91,9 @@ def run_in(folder: Path) -> RunFolder:
     return RunFolder(folder / "runs" / "latest")
 
 
-def tell(folder: Path, rank: int, iteration: int, present: Sequence[int], at_s: float) -> None:
+def tell(folder: Path, rank: int, iteration: int, present: Sequence[int], at_s: float, start: int = 0) -> None:
     line = {"kind": "sum", "iteration": iteration, "present": present, "numbers": [], "factor": 1.0, "at_s": at_s}
-    with (folder / f"sums-{rank}-0.jsonl").open("a") as out:
+    with (folder / f"sums-{rank}-{start}.jsonl").open("a") as out:
         out.write(json.dumps(line) + "\n")
 
 
@@ -136,7 +136,7 @@ def test_an_event_of_a_server_has_its_effect_with_the_first_sum_without_it(tmp_p
     tell(tmp_path, 0, 1, [0, 1], now_s + 0.1)
     members.look()
     assert members.awaited == {"server-1": event} and members.staying("server") == {0, 2}
-    lost = {"kind": "lost", "time_s": now_s + ahead_s + 2.0, "role": "server", "slot": 1}
+    lost = {"kind": "lost", "time_s": now_s + ahead_s + 2.0, "role": "server", "slot": 1, "incarnation": "start-0"}
     run.journal_file.write_text(json.dumps(lost) + "\n")
     tell(tmp_path, 0, 2, [0, 1], now_s + 1.9)
     members.look()
@@ -156,6 +156,24 @@ def test_an_event_of_a_server_has_its_effect_with_the_first_sum_without_it(tmp_p
         late.write(json.dumps({**entered, "time_s": now_s + ahead_s + 5.0}) + "\n")
     members.look()
     assert (members.servers, members.servers_lost) == ({0, 2}, {1: 2}), "a line that is written later may be older"
+
+
+def test_a_sum_of_a_worker_that_counts_as_lost_is_none_of_the_job(tmp_path: Path) -> None:
+    """A worker that was stopped may go on, with a sum that the others have made anew without it."""
+    run = run_in(tmp_path)
+    run.workers_dir.mkdir(parents=True)
+    run.arbitrator_dir.mkdir()
+    members, now_s = Members(tmp_path, run, frozenset()), time.monotonic()
+    for rank in (0, 1):
+        tell(tmp_path, rank, 0, [0, 1], now_s)
+    tell(tmp_path, 0, 1, [0, 1], now_s + 2.0)
+    tell(tmp_path, 1, 1, [1], now_s + 1.9)
+    tell(tmp_path, 0, 2, [0, 1], now_s + 9.0, start=1)
+    lost = {"kind": "lost", "time_s": time.time() + 1.0, "role": "worker", "slot": 0, "incarnation": "start-0"}
+    run.journal_file.write_text(json.dumps(lost) + "\n")
+    members.look()
+    assert {rank: [one.iteration for one, _ in sums] for rank, sums in members.told.items()} == {0: [0, 2], 1: [0, 1]}
+    assert history(one for sums in members.told.values() for one, _ in sums)[1] == []
 
 
 @pytest.mark.parametrize("kind", [name for name in KINDS if name != "join"])
