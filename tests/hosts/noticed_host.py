@@ -11,7 +11,7 @@ from tests.integration.elastic_story import Story
 from tests.launching import assert_nothing_left, run_id_in, wait_for
 
 # All train until two have for a while.
-_FAULT = """\
+UNTIL_ONE_IS_GONE = """\
 alone = 0
 def fault(rank, iteration):
     while not run._session.may_leave:  # all have met, and this worker knows it
@@ -29,7 +29,7 @@ class NoticedHost:
     """The job, whose script and cluster file are written to `folder`."""
 
     def __init__(self, folder: Path) -> None:
-        self._story = Story(folder, None, _FAULT, comm="gloo", workers=3)
+        self._story = Story(folder, None, UNTIL_ONE_IS_GONE, comm="gloo", workers=3)
         self._story.write()
 
     def wait_until_all_train(self, launcher: subprocess.Popen[str]) -> None:

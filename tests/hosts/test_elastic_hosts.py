@@ -18,6 +18,7 @@ import pytest
 from benchmarks.testbed import Bed, Link, permitted
 from dynamix_ps.launch.cleanup import release_stale
 from dynamix_ps.run_record.run_folder import RunFolder
+from tests.hosts.noticed_host import UNTIL_ONE_IS_GONE
 from tests.integration.elastic_story import DOUBLE, Story
 from tests.launching import assert_nothing_left, dynamix, run_id_in, wait_for
 
@@ -147,22 +148,8 @@ def test_a_host_is_lost_whole_and_comes_back(tmp_path: Path) -> None:
     )
 
 
-LOSE_ONE = """\
-alone = 0
-def fault(rank, iteration):
-    while not run._session.may_leave:  # all have met, and this worker knows it
-        time.sleep(0.01)
-def stepped(present):
-    global alone
-    alone += present == [0, 1]
-    time.sleep(0.02)
-def enough():
-    return alone >= 10
-"""
-
-
 def test_a_ring_goes_on_without_a_host(tmp_path: Path) -> None:
-    with elastic_job(tmp_path, LOSE_ONE, comm="gloo") as job:
+    with elastic_job(tmp_path, UNTIL_ONE_IS_GONE, comm="gloo") as job:
         job.there(0, 1, 2, 3)
         job.switch_off()
         summary = job.summary()
