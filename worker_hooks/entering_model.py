@@ -28,6 +28,7 @@ from worker_hooks.handover import Handover, Planned
 from worker_hooks.iteration import GradientSum
 from worker_hooks.leaving_model import LeavingModel
 from worker_hooks.plan_switch import plan_of
+from worker_hooks.start import compare_settings
 from worker_hooks.stream_source import StreamSource
 from worker_hooks.trailer import GlobalView
 
@@ -180,6 +181,7 @@ class EnteringModel(LeavingModel):
         assert self._comm.elastic is not None
         return Handover(
             framework=self.framework,
+            settings=self._settings.shared,
             parameters=self._described_parameters(),
             data=self._look.row().tolist(),
             lengths=self._lengths_code,
@@ -239,9 +241,11 @@ class EnteringModel(LeavingModel):
         """Raises TrainingError unless this worker does what the others do."""
         if handover.framework != self.framework:
             raise TrainingError(f"the others compute with {handover.framework}, this worker with {self.framework}")
+        other = min(handover.present)  # the others are alike
+        compare_settings({other: handover.settings, self.rank: self._settings.shared})
         mine = self._described_parameters()
         if list(handover.parameters.items()) != list(mine.items()):
-            raise different_parameters({min(handover.present): handover.parameters, self.rank: mine}, "as it enters")
+            raise different_parameters({other: handover.parameters, self.rank: mine}, "as it enters")
         rows = np.array([handover.data, self._look.row()])
         if differing := difference(rows, self._look.names):
             raise TrainingError(f"the data set of this worker is not that of the others: {differing}")

@@ -34,6 +34,7 @@ class Handover:
 
     Attributes:
         framework: that computes.
+        settings: that must be equal on all workers, by key of the cluster file.
         parameters: shape and type of every trained parameter, by name and in order.
         data: a row of a fingerprint of the data set.
         lengths: checksum of the tokens of the samples; 0 where sizes are in samples.
@@ -50,6 +51,7 @@ class Handover:
     """
 
     framework: str
+    settings: Mapping[str, str]
     parameters: Mapping[str, str]
     data: Sequence[float]
     lengths: int

@@ -60,16 +60,27 @@ def check_settings(comm: Comm, key: str, settings: Mapping[str, str]) -> None:
     """
     if comm.size == 1:
         return
-    told = [json.loads(one) for one in comm.gather(key, json.dumps(settings).encode())]
-    for name in dict.fromkeys(name for one in told for name in one):
+    compare_settings(dict(enumerate(map(json.loads, comm.gather(key, json.dumps(settings).encode())))))
+
+
+def compare_settings(told: Mapping[int, Mapping[str, str]]) -> None:
+    """Raises TrainingError, which names the keys that differ, unless all workers have the same values.
+
+    Args:
+        told: the settings of every worker by key of the cluster file, by rank.
+    """
+    differing = []
+    for name in dict.fromkeys(name for settings in told.values() for name in settings):
         ranks: dict[str, list[int]] = {}
-        for rank, one in enumerate(told):
-            ranks.setdefault(one.get(name, "not used"), []).append(rank)
+        for rank, settings in told.items():
+            ranks.setdefault(settings.get(name, "not used"), []).append(rank)
         if len(ranks) > 1:
             found = ", ".join(f"{value} on {name_workers(those)}" for value, those in ranks.items())
-            raise TrainingError(
-                f"the cluster files of the workers differ in {name}: {found}; start all workers with the same file"
-            )
+            differing.append(f"{name}: {found}")
+    if differing:
+        raise TrainingError(
+            f"the cluster files of the workers differ in {'; '.join(differing)}; start all workers with the same file"
+        )
 
 
 def looked_at(source: DataSource) -> Fingerprint:

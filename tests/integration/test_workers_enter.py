@@ -236,6 +236,37 @@ def test_it_enters_a_ring_again_when_one_of_both_is_lost(tmp_path: Path, struck:
     assert_nothing_left(run_id_in((tmp_path / "runs" / "latest").resolve().name))
 
 
+# The newcomer has a cluster file of its own. The others train until it has been refused.
+OTHER_FILE = """
+if not first:
+    text = open(os.environ["DYNAMIX_CONFIG"]).read()
+    os.environ["DYNAMIX_CONFIG"] = os.path.abspath("theirs.yaml")
+    pathlib.Path("theirs.yaml").write_text(text.replace("window: 5", "window: 6"))
+def stepped(present):
+    scheduler.step()
+    time.sleep(0.02)
+def enough():
+    return "error: the cluster files" in open("runs/latest/logs/worker-2.log").read()
+"""
+
+
+@pytest.mark.parametrize("comm", ["byteps", "gloo"])
+def test_one_with_another_cluster_file_is_refused_and_the_others_go_on(tmp_path: Path, comm: str) -> None:
+    story = story_of(tmp_path, {2: 30}, "SIGKILL", comm=comm)
+    story = replace(story, fault=story.fault + OTHER_FILE, elastic=", restarts: 1")
+    job = story.launch()
+    output, _ = job.communicate(timeout=260)
+    assert job.returncode == 0, output
+    differ = "window: 5 on worker 0, 6 on worker 2"
+    said = f"error: the cluster files of the workers differ in {differ}; start all workers with the same file"
+    folder = RunFolder((tmp_path / "runs" / "latest").resolve())
+    assert (folder.path / "logs" / "worker-2.log").read_text().count(said) == 1
+    assert len(story.sums(2)) == 30, "it was in no sum"
+    story.check([0, 1, 3], rtol=1e-9)
+    story.check_epochs(1)
+    assert_nothing_left(run_id_in(folder.path.name))
+
+
 def test_sums_that_travel_in_half_precision_are_followed_bit_by_bit(tmp_path: Path) -> None:
     """Nobody can make them again: what they are is told by those that were in them."""
     story = replace(story_of(tmp_path, {2: 30}, "SIGKILL"), model=PLAIN, wire="bf16")

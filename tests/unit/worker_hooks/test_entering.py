@@ -250,6 +250,7 @@ def test_what_is_said_of_the_lost_one_does_not_concern_the_one_in_its_place(tmp_
 
 HANDOVER = Handover(
     framework="torch",
+    settings={"mode": "adapt", "window": "50"},
     parameters={"0.weight": "float32 of shape (4, 4)", "0.bias": "float32 of shape (4,)"},
     data=[0.0, 400.0, 0.1 + 0.2],
     lengths=7,

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
 from dataclasses import asdict, replace
+from functools import partial
 from unittest.mock import Mock
 
 import pytest
@@ -93,3 +95,14 @@ def test_who_has_not_done_the_same_does_not_enter(steps: int, sums: int) -> None
     model = entering(HANDOVER.steps + steps, HANDOVER.sums_made + sums)
     assert "where they made 800 and 810" in model.error
     model._session.begin.assert_not_called()
+
+
+def test_who_has_another_cluster_file_is_refused_before_it_takes_the_state() -> None:
+    arrival = Mock(handover=HANDOVER, or_closed=contextlib.nullcontext)
+    model = Mock(framework="torch", rank=2)
+    model._settings.shared = {**HANDOVER.settings, "window": "20"}
+    model._session.arrive.return_value = arrival
+    model._compare = partial(EnteringModel._compare, model)
+    with pytest.raises(TrainingError, match="differ in window: 50 on worker 0, 20 on worker 2; start all"):
+        EnteringModel._arrive(model)
+    model._receive_state.assert_not_called()

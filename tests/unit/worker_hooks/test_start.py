@@ -1,4 +1,4 @@
-"""Who takes part when a training begins: one framework, and the workers that the job began with."""
+"""Who takes part when a training begins: one framework, the workers that the job began with, one cluster file."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from dynamix_ps.comm.local import LocalComm
 from dynamix_ps.errors import TrainingError
-from worker_hooks.start import check_workers
+from worker_hooks.start import check_workers, compare_settings
 
 
 class Together(LocalComm):
@@ -51,3 +51,15 @@ def test_all_workers_that_the_job_begins_with_are_there() -> None:
 def test_what_is_different_is_named(comm: Together, said: str) -> None:
     with pytest.raises(TrainingError, match=said):
         check_workers(comm, "x", "torch")
+
+
+def test_all_keys_in_which_cluster_files_differ_are_named() -> None:
+    ours = {"mode": "adapt", "window": "20", "lr": "follow"}
+    compare_settings({0: ours, 1: dict(ours)})
+    theirs = ours | {"window": "10", "policy.stigmergy.alarm": "1.0"}
+    said = (
+        "in window: 20 on workers 0, 3, 10 on worker 2; policy.stigmergy.alarm: not used on workers 0, 3, 1.0 on "
+        "worker 2; start all workers with the same file"
+    )
+    with pytest.raises(TrainingError, match=said):
+        compare_settings({0: ours, 2: theirs, 3: ours})
