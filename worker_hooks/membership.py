@@ -291,9 +291,8 @@ class WorkerMember:
             self._generation, self._gone = resume.generation, resume.gone | self._refused
             self._resumed.notify_all()
             self._servers.gone = resume.gone
-            refused = self._process in self._refused
-            without_servers = not self._late and self._servers.none_is_left
-            if not self._late and not without_servers and not refused:
+            why = self._why_it_ends(resume)
+            if not self._late and not why:
                 members = {one.slot: one.address for one in self._planned.values() if one not in self._gone}
                 self._plane.meet(members, self._left & members.keys())
                 self._plane.resume(resume.generation, resume.first_round, len(self._present()), self._servers.lost)
@@ -301,10 +300,24 @@ class WorkerMember:
                 self._answers_due_s = time.monotonic() + _LAST_ANSWERS_S
             count = len(self._present())
         logger.info("generation %d: %d workers from round %d", resume.generation, count, resume.first_round)
-        if without_servers:
-            self._replaced("no server is left that has met all workers")
-        if refused:
-            self._replaced(f"workers were lost before it had the state of the training, or a sum with it; {_AGAIN}")
+        if why:
+            self._replaced(why)
+
+    def _why_it_ends(self, resume: Resume) -> str:
+        """Why this worker does not go on with the others; empty: it does."""
+        if self._process in self._refused:
+            return f"workers were lost before it had the state of the training, or a sum with it; {_AGAIN}"
+        if self._late:
+            return ""
+        if self._servers.none_is_left:
+            return "no server is left that has met all workers"
+        if resume.first_round > (number := self._plane.status().first_incomplete) + 1:
+            # The others have made a whole round without it, so it leaves, and they all know it.
+            return (
+                f"workers were lost before it had sum {number}, with which it leaves; the others are at sum "
+                f"{resume.first_round}, and go on without it"
+            )
+        return ""
 
 
 def become_member(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import queue
 import threading
 from typing import Any
 
@@ -40,7 +41,8 @@ class Worker:
         self.rank, self.sums, self.told = member.rank, member, Told()
         self.process = Process("worker", member.rank, "first", member.ring.address)
         access = ArbitratorAccess("127.0.0.1:1", "r", "t", Timeouts())
-        self.hears = WorkerMember(access, self.process, member.ring, workers)
+        self.replaced: queue.SimpleQueue[str] = queue.SimpleQueue()
+        self.hears = WorkerMember(access, self.process, member.ring, workers, replaced=self.replaced.put)
         self.hears._member = self.hears._watch = self.told  # type: ignore[assignment]
 
     def ends(self) -> threading.Thread:
@@ -57,12 +59,13 @@ def founded(members: list[Member]) -> list[Worker]:
     return workers
 
 
-def lose(lost: Worker, left: list[Worker], rounds: list[int]) -> None:
+def lose(lost: list[Worker], left: list[Worker], rounds: list[int], generation: int = 2) -> None:
     """All that are `left` have named these rounds, and hear what is decided."""
     for worker, number in zip(left, rounds, strict=True):
-        assert worker.hears._act(Freeze(2)) == [Status(2, number)]
+        assert worker.hears._act(Freeze(generation)) == [Status(generation, number)]
+    gone = frozenset(worker.process for worker in lost)
     for worker in left:
-        worker.hears._act(Resume(2, max(rounds), frozenset({lost.process}), frozenset()))
+        worker.hears._act(Resume(generation, max(rounds), gone, frozenset()))
 
 
 @pytest.mark.parametrize("knows", ["before the loss", "while the ring is made", "after"])
@@ -76,7 +79,7 @@ def test_one_is_lost_in_the_last_round_of_another_which_lacks_its_sum(knows: str
         if knows == "before the loss":
             ahead.hears.others_left([leaver.rank])
             ahead.sums.push(1)
-        lose(lost, [ahead, leaver, behind], [1, 0, 0])
+        lose([lost], [ahead, leaver, behind], [1, 0, 0])
         if knows == "after":
             assert leaver.sums.wait()
         if knows != "before the loss":
@@ -92,3 +95,21 @@ def test_one_is_lost_in_the_last_round_of_another_which_lacks_its_sum(knows: str
         assert ahead.sums.sum() == behind.sums.sum() == 2002
         ending.join(PATIENCE_S)
         assert leaver.told.last == Leave()
+
+
+def test_one_that_leaves_and_is_rounds_behind_at_a_loss_ends_and_the_others_go_on() -> None:
+    """They need nothing of it, and what the lowest of them keeps is not the sum that it lacks."""
+    with job(4) as members:
+        one, leaver, lost, other = founded(members)
+        for member in members:
+            member.push(0)
+        for turn in (1, 2):
+            for worker in (one, lost, other):
+                assert worker.sums.wait()
+                worker.hears.others_left([leaver.rank] if turn == 1 else [])
+                worker.sums.push(turn)
+        lose([lost], [one, leaver, other], [2, 0, 2])
+        assert "before it had sum 0, with which it leaves; the others are at sum 2" in leaver.replaced.get(timeout=0)
+        lose([lost, leaver], [one, other], [2, 2], generation=3)
+        assert one.sums.wait() and other.sums.wait()
+        assert one.sums.sum() == other.sums.sum() == 3003

@@ -303,6 +303,19 @@ def test_a_loss_is_decided_on_while_a_worker_that_has_had_its_last_round_still_c
         job.check(80, {2: 41, 3: 41})
 
 
+def test_one_that_leaves_and_is_rounds_behind_at_a_loss_ends_and_the_others_go_on(tmp_path: Path) -> None:
+    """Nobody waits for it any more: the answers of its last round come late, over a slow link."""
+    with running(tmp_path, workers=5) as job:
+        job.last, leaver = {2: 40}, job.workers[2]
+        receive = leaver.receive
+        leaver.receive = lambda key, number, *more: None if number == 40 else receive(key, number, *more)  # type: ignore[method-assign]
+        job.at[3, 43] = job.workers[3].die
+        job.train(80)
+        job.check(80, {2: 41, 3: 43})
+        assert "before it had sum 40, with which it leaves; the others are at sum 43" in job.replaced[2]
+        assert job.replaced.keys() <= {2, 3}, "the others stay"
+
+
 def test_after_its_last_round_a_worker_takes_part_in_no_change() -> None:
     """The others may be rounds ahead of it, so what it would name is no round to make anew."""
     plane = RoundWorker(0, [], 3, [], lambda number: None)
