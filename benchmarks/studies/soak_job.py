@@ -35,7 +35,7 @@ class Plan:
 
     Attributes:
         fewest: workers that no event goes below.
-        servers: 0: the workers are a ring, and nobody comes back.
+        servers: 0: the workers are a ring.
         fewest_servers: the same of servers.
         during_s: from the first event to the last one, if each can happen when it is due.
         pause_s: of every worker after each step.
@@ -51,11 +51,6 @@ class Plan:
     fewest_servers: int = 2
     seed: int = 0
 
-    @property
-    def kinds(self) -> list[str]:
-        """What can happen."""
-        return [key for key, kind in KINDS.items() if self.servers or not kind.enters]
-
     def roles(self, role: str) -> tuple[int, int]:
         """How many workers or servers there are, and how few."""
         return (self.workers, self.fewest) if role == "worker" else (self.servers, self.fewest_servers)
@@ -63,7 +58,7 @@ class Plan:
 
 FULL = Plan(events=100, during_s=1800.0, workers=8, fewest=4, servers=3, pause_s=0.1)
 SHORT = Plan(events=20, during_s=30.0, workers=4, fewest=2, servers=3, pause_s=0.02)
-RING = Plan(events=4, during_s=6.0, workers=6, fewest=2, servers=0, pause_s=0.02)
+RING = Plan(events=12, during_s=18.0, workers=4, fewest=2, servers=0, pause_s=0.02)
 
 
 @dataclass(slots=True)
@@ -91,7 +86,7 @@ def config_of(plan: Plan, folder: Path) -> Config:
         comm="byteps" if plan.servers else "gloo",
         cluster=Cluster(servers=(Server(),) * plan.servers or None, workers=(Worker(batch=6),) * plan.workers),
         batch=BatchBounds(min=1, max=64),
-        elastic=Elastic(min_workers=1, restarts=1000 if plan.servers else 0),
+        elastic=Elastic(min_workers=1, restarts=1000),
         window=20,
         policy=Policy(name="static"),
         metrics=Metrics(network="off", tensorboard=False),
@@ -194,8 +189,7 @@ class SoakJob:
     def _happens(self, launcher: psutil.Popen) -> bool:
         """Make something happen now. Returns whether anything can."""
         pids = {name: process.pid for name, process in roles_of(launcher).items()}
-        kinds = self._chance.sample(self._plan.kinds, len(self._plan.kinds))
-        for kind in kinds:
+        for kind in self._chance.sample(list(KINDS), len(KINDS)):
             role = KINDS[kind].role
             count, fewest = self._plan.roles(role)
             roles = [(slot, pids.get(f"{role}-{slot}", 0)) for slot in range(count)]

@@ -15,7 +15,7 @@ from torch.nn.functional import cross_entropy
 
 from benchmarks.studies.soak import page, row_of
 from benchmarks.studies.soak_events import KINDS, Event, Members, measure_pauses
-from benchmarks.studies.soak_job import FULL, SHORT, Outcome, config_of
+from benchmarks.studies.soak_job import FULL, RING, SHORT, Outcome, config_of
 from benchmarks.studies.soak_training import (
     RATE,
     SAMPLES,
@@ -210,3 +210,8 @@ def test_the_job_is_of_the_size_of_the_plan(tmp_path: Path) -> None:
     config = config_of(FULL, tmp_path)
     assert (len(config.cluster.workers), len(config.cluster.servers), config.elastic.min_workers) == (8, 3, 1)
     assert (FULL.events, FULL.during_s) == (100, 1800.0)
+
+
+def test_workers_of_a_ring_come_back_too(tmp_path: Path) -> None:
+    config = config_of(RING, tmp_path)
+    assert (config.comm, config.cluster.servers, config.elastic.restarts) == ("gloo", None, 1000)
