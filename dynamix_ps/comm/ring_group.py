@@ -121,7 +121,8 @@ def meet(name: str, rank: int, members: Mapping[int, str], over: Over) -> RingGr
     order, limit = sorted(members), timedelta(seconds=MEETING_S)
     host, port = split_host_port(members[order[0]])
     place = TCPStore(host, int(port), is_master=False, wait_for_workers=False, timeout=limit)
-    store = PrefixStore(f"{name} of {' '.join(map(str, order))}", place)
+    whose = " ".join(f"{other} at {members[other]}" for other in order)  # a rank may be another process by now
+    store = PrefixStore(f"{name} of {whose}", place)
     store.set(f"here {rank}", "")
     while not over():
         try:

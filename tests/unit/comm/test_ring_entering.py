@@ -21,10 +21,10 @@ def take_in(members: Sequence[Member], newcomers: Sequence[Member]) -> None:
         member.ring.expect(len(addresses))
 
 
-def enter(newcomer: Member, members: Sequence[Member], number: int) -> int:
+def enter(newcomer: Member, members: Sequence[Member], number: int, generation: int = 1) -> int:
     """It has the state before this round."""
     newcomer.ring.meet({member.rank: member.ring.address for member in members})
-    return newcomer.ring.enter(1, number, len(members), ())
+    return newcomer.ring.enter(generation, number, len(members), ())
 
 
 def make(members: Sequence[Member], turn: int) -> set[int]:
@@ -68,6 +68,25 @@ def test_one_may_leave_with_the_round_before() -> None:
         enter(newcomer, [one, other, newcomer], 1)
         assert make([one, other, newcomer], 1) == {2022}
         assert leaver.ring.depart(lambda: False)
+
+
+@pytest.mark.parametrize("in_a_change", [False, True], ids=["from a ring", "while a ring is made"])
+def test_one_may_take_the_place_of_one_that_leaves(in_a_change: bool) -> None:
+    """They have one rank, so addresses tell them apart."""
+    with job(3) as members:
+        one, other, leaver = founders = list(members)
+        change(1, founders)
+        assert make(founders, 0) == {111}
+        newcomer = come(members, 2)
+        if in_a_change:
+            change(2, [one, other], absent=[leaver])
+        take_in([one, other], [newcomer])
+        if in_a_change:
+            leaver.ring.meet({member.rank: member.ring.address for member in founders})
+            leaver.ring.freeze()
+            leaver.ring.resume(2, 1, 3, ())
+        enter(newcomer, [one, other, newcomer], 1, generation=2 if in_a_change else 1)
+        assert make([one, other, newcomer], 1) == {222}
 
 
 def test_two_enter_with_one_round() -> None:
