@@ -100,13 +100,13 @@ class RingWorker(Worker):
         """Stay until all others have this worker's last round."""
         self._departs = True
         if self.process in self._left and self._named_round == self.round:
-            return self._give_way()
+            return self._give_way()  # it has named the round after its last one, so others may count on it
         if self._ring is None:
             raise ProtocolError(f"{self.process} leaves in a change")
         return [*self._to_ring(self._ring, Finished(self._ring)), *self._go()]
 
     def _give_way(self) -> Outgoing:
-        """It has named the round after its last one, so others may count on it in the next ring: it counts as lost."""
+        """The next ring is with it, and it does not come: it counts as lost."""
         self.over = "lost"
         return [(COORDINATOR, Suspect(self.process))]
 
@@ -251,6 +251,8 @@ class RingWorker(Worker):
         return self._meet(resume.first_round, self._members(resume))
 
     def _finish(self, resume: Resume) -> Outgoing:
+        if self.last and self.round < resume.first_round - 1:
+            return self._give_way()  # all others know that it leaves, and keep no sum that it lacks
         if self.round != resume.first_round - 1:
             raise ProtocolError(f"{self.process} is in round {self.round}, and {resume.first_round} is made anew")
         self.current.anew(self.generation, self.current.places)
