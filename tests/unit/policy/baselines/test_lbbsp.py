@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Sequence
 
 import numpy as np
 import pytest
@@ -102,6 +103,24 @@ def test_cpu_rule_reads_cpu_and_memory_of_the_right_worker() -> None:
         shares.append(cluster.plan.batch_sizes[1])
         speeds.append(use)
     assert np.corrcoef(shares[100:], speeds[100:])[0, 1] > 0.8
+
+
+def test_cpu_rule_forecasts_anew_for_another_machine_in_the_place_of_a_lost_worker() -> None:
+    """Of the lost one it had learned that each jump of its speed turns back."""
+    cluster = SmallCluster([100.0, 100.0], fixed_s=0.0, start=96, low=8)
+    policy = LbBspCpuPolicy(2)
+
+    def run(speeds: Sequence[float]) -> tuple[int, ...]:
+        for cluster.speeds[1] in speeds:
+            cluster.step(policy)
+        return cluster.plan.batch_sizes
+
+    assert run((100.0, 200.0) * 20)[1] < 115, "it will be as fast as the other one"
+    seen = cluster.view()
+    alone = dataclasses.replace(seen.plan, batch_sizes=(192, 0))
+    bounds, records = (seen.bounds[0], (0, 0)), (seen.records[0], None)
+    assert policy.decide(dataclasses.replace(seen, plan=alone, bounds=bounds, records=records)).batch_sizes == (192, 0)
+    assert run((100.0, 200.0)) == (64, 128)
 
 
 def test_gpu_rule_moves_a_quarter_of_the_mean_from_slowest_to_fastest() -> None:
