@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import time
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any
@@ -17,6 +18,7 @@ from dynamix_ps.addresses import host_port, split_host_port
 
 MEETING_S = 30.0  # to connect to a store, and to each other once all have come
 _LOOK_S = 0.5  # a wait for the others sees so often whether it is to end
+_PAUSE_OF_WAIT, _PAUSE_S = 0.05, (0.001, 0.05)  # between two questions to a store: a part of the wait, within limits
 _NO_LIMIT = timedelta(days=7)  # of an operation: who is lost, the coordinator says
 
 Over = Callable[[], bool]  # whether nobody needs the ring any more
@@ -77,15 +79,14 @@ class RingGroup:
 
     def is_finished(self, timeout_s: float) -> bool:
         """Whether no member needs anything of it any more, by what they say within `timeout_s`."""
-        from torch.distributed import DistNetworkError, DistStoreError
+        from torch.distributed import DistNetworkError
 
+        until_s = time.monotonic() + timeout_s
         try:
-            self._store.wait([f"finished {index}" for index in range(self._size)], timedelta(seconds=timeout_s))
-        except DistStoreError:
-            return False
+            names = [f"finished {index}" for index in range(self._size)]
+            return _has_all(self._store, names, lambda: time.monotonic() >= until_s)
         except DistNetworkError:
             return True  # the member with the store waits for the others as well, or is lost
-        return True
 
     @property
     def is_idle(self) -> bool:
@@ -116,7 +117,7 @@ def meet(name: str, rank: int, members: Mapping[int, str], over: Over) -> RingGr
 
     Raises Given when nobody needs it any more, RuntimeError if a member is gone.
     """
-    from torch.distributed import DistStoreError, PrefixStore, TCPStore  # type: ignore[attr-defined]
+    from torch.distributed import PrefixStore, TCPStore  # type: ignore[attr-defined]
 
     order, limit = sorted(members), timedelta(seconds=MEETING_S)
     host, port = split_host_port(members[order[0]])
@@ -124,13 +125,23 @@ def meet(name: str, rank: int, members: Mapping[int, str], over: Over) -> RingGr
     whose = " ".join(f"{other} at {members[other]}" for other in order)  # a rank may be another process by now
     store = PrefixStore(f"{name} of {whose}", place)
     store.set(f"here {rank}", "")
+    if not _has_all(store, [f"here {other}" for other in order], over):
+        raise Given
+    return RingGroup(store, order.index(rank), len(order), limit)
+
+
+def _has_all(store: Any, names: list[str], over: Over) -> bool:
+    """Wait until a store has all these names; False: it is over before.
+
+    `store.wait` would print two lines each time that it returns to see whether it is over.
+    """
+    began_s = time.monotonic()
     while not over():
-        try:
-            store.wait([f"here {other}" for other in order], timedelta(seconds=_LOOK_S))
-        except DistStoreError:
-            continue  # not all are there
-        return RingGroup(store, order.index(rank), len(order), limit)
-    raise Given
+        if store.check(names):
+            return True
+        waited_s = time.monotonic() - began_s
+        time.sleep(min(max(_PAUSE_OF_WAIT * waited_s, _PAUSE_S[0]), _PAUSE_S[1]))
+    return False
 
 
 def _wait_for(work: Any, over: Over) -> None:
