@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import pytest
 
+from dynamix_ps.comm.elastic import Loss
 from dynamix_ps.comm.store_watch import StoreWatch
 from tests.rings import Member, change, come, job
 from tests.unit.comm.test_elastic_ring import closed_port
@@ -133,6 +134,26 @@ def test_with_its_first_round_it_has_the_sums_that_others_may_lack() -> None:
         assert behind.wait() and behind.sum() == 222
         behind.push(2)
         assert behind.wait() and newcomer.wait() and (behind.sum(), newcomer.sum()) == (330, 330)
+
+
+def test_nobody_is_told_lost_in_whose_place_another_one_is_by_now() -> None:
+    """A decision may come while it is asked who is gone."""
+    with job(2) as members:
+        one, _ = founders = list(members)
+        change(1, founders)
+        assert make(founders, 0) == {11}
+        there = one.ring._members
+
+        class Decides(StoreWatch):
+            def gone(self, addresses: Mapping[int, str]) -> int | None:
+                one.ring._members = there
+                return super().gone(addresses)
+
+        one.ring._members, one.ring._watch, one.ring._is_broken = {**there, 1: closed_port()}, Decides(), True
+        assert one.ring.next_loss(0.01) is None
+        one.ring._members, one.ring._watch = {**there, 1: closed_port()}, StoreWatch()
+        assert one.ring.next_loss(0.01) == Loss("worker", 1)
+        one.ring._is_broken = False
 
 
 def test_who_is_gone_is_told_once_also_where_another_one_was_in_its_place() -> None:
