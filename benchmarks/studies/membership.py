@@ -2,10 +2,10 @@
 
     python -m benchmarks.studies.membership [--json FILE] [--limit-s SECONDS] [--quick]
 
-Each run is a job of its own under `dynamix launch`: four workers and two servers on real BytePS, all on this machine,
-train a model of 37 MB. In the middle of a backward pass something happens to a worker, to each of the four in
-turn: CASES says what. What counts is how long the others wait for a step (benchmarks/studies/membership_job.py). 20
-runs of each case take about half an hour of a machine that does nothing else.
+Each run is a job of its own under `dynamix launch`: four workers, all on this machine, train a model of 37 MB, with two
+servers on real BytePS, or over a ring. In the middle of a backward pass something happens to a worker, to each of the
+four in turn: CASES says what. What counts is how long the others wait for a step
+(benchmarks/studies/membership_job.py). 20 runs of each case take about 40 minutes of a machine that does nothing else.
 
 Every run is a row of membership.csv, written as soon as it ends. The same command goes on from there and renews the
 page. After `--limit-s` no run begins. Delete the file to measure anew. `--quick` makes one run of each case, to show
@@ -79,6 +79,10 @@ class Case:
 
 
 LEASE_S = Timeouts().lease_s  # of the jobs
+_ENTRY = (
+    Bar("wait beyond an iteration and the copy", _in_iterations("beyond_s"), "iterations", 1.0),
+    Bar("its first sample after its start", lambda row: float(row["first_sample_s"]), "s", 8.0),
+)
 CASES = (
     Case("kill", "`kill -9`", Event(signal.SIGKILL), (_wait(1.0, 2.0),)),
     Case("stop", "it is stopped for ever", Event(signal.SIGSTOP), (_wait(LEASE_S + 1, LEASE_S + 1),)),
@@ -89,15 +93,8 @@ CASES = (
         Event(signal.SIGUSR1, "longest gap"),
         (Bar("longest gap between steps", _in_iterations("wait_s"), "iterations", 1.5),),
     ),
-    Case(
-        "join",
-        "it enters again",
-        Event(signal.SIGKILL, "entry"),
-        (
-            Bar("wait beyond an iteration and the copy", _in_iterations("beyond_s"), "iterations", 1.0),
-            Bar("its first sample after its start", lambda row: float(row["first_sample_s"]), "s", 8.0),
-        ),
-    ),
+    Case("join", "it enters again", Event(signal.SIGKILL, "entry"), _ENTRY),
+    Case("join-ring", "it enters a ring again", Event(signal.SIGKILL, "entry", comm="gloo"), _ENTRY),
 )
 
 

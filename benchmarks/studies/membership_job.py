@@ -1,4 +1,4 @@
-"""One job of the study of membership: a worker on real BytePS goes by a signal, and may come back, or a server goes.
+"""One job of the study of membership: a worker goes by a signal, and may come back, or a server goes.
 
 Workers note on the monotonic clock, which all processes of a machine share, when a step was complete.
 """
@@ -36,11 +36,13 @@ class Event:
             while it goes. `entry`: the worker is started again, and it is the longest gap from the first one that it
             follows on, until it has entered.
         to_server: a server gets the signal, from the worker that is in the middle of its backward pass.
+        comm: data plane of the job. Over a ring the others wait for the copy of the state, and nobody follows.
     """
 
     signal: signal.Signals
     wait: Literal["next step", "longest gap", "entry"] = "next step"
     to_server: bool = False
+    comm: Literal["byteps", "gloo"] = "byteps"
 
     @property
     def comes_back(self) -> bool:
@@ -135,10 +137,12 @@ def config_of(folder: Path, event: Event, struck: int) -> Config:
     if event.to_server:
         options["server"] = struck % SERVERS
     length = {"settled": SETTLED} if event.comes_back else {"iterations": ITERATIONS}
+    on_ring = event.comm == "gloo"
     return Config(
         name="membership",
         run_dir=str(folder / "runs"),
-        cluster=Cluster(servers=(Server(),) * SERVERS, workers=(Worker(batch=BATCH),) * WORKERS),
+        comm=event.comm,
+        cluster=Cluster(servers=None if on_ring else (Server(),) * SERVERS, workers=(Worker(batch=BATCH),) * WORKERS),
         batch=BatchBounds(min=1, max=4 * BATCH),
         elastic=Elastic(min_workers=WORKERS - 1, restarts=int(event.comes_back)),
         window=10,

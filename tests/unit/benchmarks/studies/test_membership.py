@@ -24,7 +24,7 @@ from benchmarks.studies.membership_job import (
     outcome_of,
 )
 
-KILL, STOP, SERVER, LEAVE, JOIN = CASES
+KILL, STOP, SERVER, LEAVE, JOIN, RING = CASES
 OUTCOME = Outcome(iteration_s=0.2, wait_s=0.5, lost=0, repeated=0, equal=True)
 
 
@@ -118,6 +118,9 @@ def test_the_job_goes_on_without_the_worker_that_is_struck(tmp_path: Path) -> No
     again = config_of(tmp_path, JOIN.event, struck=2)
     assert again.elastic.restarts == 1
     assert " ".join(again.command).endswith(f"--out {tmp_path} --settled {SETTLED}")
+    ring = config_of(tmp_path, RING.event, struck=2)
+    assert (ring.comm, ring.cluster.servers, ring.command) == ("gloo", None, again.command)
+    assert (again.comm, len(again.cluster.servers)) == ("byteps", 2)
 
 
 def test_while_a_worker_leaves_the_longest_gap_counts() -> None:
