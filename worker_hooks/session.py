@@ -27,6 +27,7 @@ from dynamix_ps.comm import Comm, open_comm
 from dynamix_ps.comm.followed_sums import SumGiver
 from dynamix_ps.comm.peers import PeerListener
 from dynamix_ps.config import variables
+from dynamix_ps.errors import TrainingError
 from dynamix_ps.membership.messages import Process, incarnation_of
 from dynamix_ps.messages import Plan, Registration
 from dynamix_ps.metrics.network.connection import Connection
@@ -175,10 +176,17 @@ class Session:
     def arrive(self) -> Arrival:
         """Wait until this worker, which comes late, gets what it needs of the others.
 
-        Raises PeerLostError if they are lost.
+        Raises:
+            TrainingError: its cluster file has no arbitrator.
+            PeerLostError: the others are lost.
         """
         access, elastic = self.settings.arbitrator, self.comm.elastic
-        assert access is not None and elastic is not None, "a late worker is one of an elastic job"
+        assert elastic is not None, "a late worker is one of an elastic job"
+        if access is None:
+            raise TrainingError(
+                "this worker has entered a job that trains, and knows no arbitrator: its cluster file has "
+                f"mode: {self.settings.mode}, or {variables.ARBITRATOR} is not set; start it as the others"
+            )
         listener = PeerListener(
             variables.get("DMLC_NODE_HOST") or socket.gethostname(), access.token, access.certificates
         )

@@ -66,7 +66,19 @@ class Settings:
             "lr_rule": self.lr_rule,
             "bucket_bytes": str(self.bucket_bytes),
             "policy.name": "stigmergy" if own else "another one",
-        } | {f"policy.stigmergy.{name}": f"{value!r}" for name, value in own.items()}
+            **{f"policy.stigmergy.{name}": f"{value!r}" for name, value in own.items()},
+            **(self._shared_if_elastic if self.min_workers is not None else {}),
+        }
+
+    @property
+    def _shared_if_elastic(self) -> dict[str, str]:
+        """By these, every worker by itself finds who leaves, and who has which part when somebody goes or enters."""
+        workers = enumerate(zip(self.slot_sizes, self.bounds or (), strict=True))
+        return {
+            "elastic.min_workers": str(self.min_workers),
+            "elastic.keep": self.keep,
+            **{f"cluster.workers[{slot}]": f"{size} ({low} to {high})" for slot, (size, (low, high)) in workers},
+        }
 
     @property
     def decides_rate(self) -> bool:

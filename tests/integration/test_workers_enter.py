@@ -239,9 +239,9 @@ def test_it_enters_a_ring_again_when_one_of_both_is_lost(tmp_path: Path, struck:
 # The newcomer has a cluster file of its own. The others train until it has been refused.
 OTHER_FILE = """
 if not first:
-    text = open(os.environ["DYNAMIX_CONFIG"]).read()
+    text = open(os.environ["DYNAMIX_CONFIG"]).read().replace("window: 5", "window: 6")
     os.environ["DYNAMIX_CONFIG"] = os.path.abspath("theirs.yaml")
-    pathlib.Path("theirs.yaml").write_text(text.replace("window: 5", "window: 6"))
+    pathlib.Path("theirs.yaml").write_text(text.replace("max: 64", "max: 48"))
 def stepped(present):
     scheduler.step()
     time.sleep(0.02)
@@ -257,7 +257,8 @@ def test_one_with_another_cluster_file_is_refused_and_the_others_go_on(tmp_path:
     job = story.launch()
     output, _ = job.communicate(timeout=260)
     assert job.returncode == 0, output
-    differ = "window: 5 on worker 0, 6 on worker 2"
+    told = (f"cluster.workers[{slot}]: 6 (2 to 64) on worker 0, 6 (2 to 48) on worker 2" for slot in range(4))
+    differ = "; ".join(("window: 5 on worker 0, 6 on worker 2", *told))
     said = f"error: the cluster files of the workers differ in {differ}; start all workers with the same file"
     folder = RunFolder((tmp_path / "runs" / "latest").resolve())
     assert (folder.path / "logs" / "worker-2.log").read_text().count(said) == 1

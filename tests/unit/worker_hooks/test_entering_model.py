@@ -16,6 +16,7 @@ from dynamix_ps.membership.messages import Process
 from dynamix_ps.messages import Plan
 from tests.unit.worker_hooks.test_entering import HANDOVER
 from worker_hooks.entering_model import EnteringModel
+from worker_hooks.session import Session
 
 NEWCOMER, OTHER = Process("worker", 2, "w2b", "10.0.0.3:1"), Process("worker", 3, "w3b", "10.0.0.4:1")
 
@@ -106,3 +107,9 @@ def test_who_has_another_cluster_file_is_refused_before_it_takes_the_state() -> 
     with pytest.raises(TrainingError, match="differ in window: 50 on worker 0, 20 on worker 2; start all"):
         EnteringModel._arrive(model)
     model._receive_state.assert_not_called()
+
+
+def test_who_comes_late_and_knows_no_arbitrator_says_why() -> None:
+    session = Mock(settings=Mock(arbitrator=None, mode="off"))
+    with pytest.raises(TrainingError, match="knows no arbitrator: its cluster file has mode: off, or DYNAMIX_ARBIT"):
+        Session.arrive(session)

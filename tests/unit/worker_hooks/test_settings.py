@@ -66,3 +66,24 @@ def test_the_numbers_of_the_traces_reach_the_worker_and_must_be_equal_on_all(
         "policy.stigmergy.calming": "0.35",
         "policy.stigmergy.crowding": "0.0",
     }
+
+
+ELASTIC = {"elastic.min_workers": "2", "elastic.keep": "local"}
+OF_WORKERS = {"cluster.workers[0]": "6 (2 to 64)", "cluster.workers[1]": "64 (2 to 80)"}
+
+
+@pytest.mark.parametrize(
+    ("elastic", "shared"), [("min_workers: 2, keep: local", ELASTIC | OF_WORKERS), ("keep: local", {})]
+)
+def test_what_workers_that_come_and_go_decide_by_must_be_equal_on_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, elastic: str, shared: dict[str, str]
+) -> None:
+    file = tmp_path / "cluster.yaml"
+    workers = "[{batch: 6}, {max: 80}]"
+    file.write_text(
+        f"cluster: {{workers: {workers}}}\nbatch: {{min: 2, max: 64}}\nelastic: {{{elastic}}}\ncomm: gloo\n"
+    )
+    monkeypatch.delenv(variables.REHEARSAL, raising=False)
+    monkeypatch.setenv(variables.CONFIG, str(file))
+    told = Settings.from_environment().shared
+    assert {name: value for name, value in told.items() if name.startswith(("elastic", "cluster"))} == shared
