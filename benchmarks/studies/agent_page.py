@@ -60,7 +60,7 @@ def table_of(answers: Sequence[Answer]) -> Table:
             "pairs": str(answer.pairs),
             "learn the same": str(answer.alike),
             "miss a target": str(answer.misses),
-            "would show": f"{100 * answer.shown:.2g} %" if math.isfinite(answer.shown) else NOTHING,
+            "would show": _would_show(answer.shown),
             "bar": str(answer.question.bar or NOTHING),
             "verdict": f"**{answer.verdict}**" if answer.verdict else NOTHING,
         }
@@ -93,6 +93,13 @@ def title(question: Question) -> str:
     """The contender over its reference, and of what."""
     of = {"time": "", "loss": "", "averaged_loss": ", averaged weights"}[question.judged]
     return f"{question.contender} / {question.reference}{of}"
+
+
+def _would_show(shown: float) -> str:
+    """The smallest difference that so many pairs show; one beyond the whole says that they are too few."""
+    if not math.isfinite(shown):
+        return NOTHING
+    return f"{100 * shown:.2g} %" if shown < 1 else "over 100 %"
 
 
 def in_words(estimate: Estimate | None) -> str:
