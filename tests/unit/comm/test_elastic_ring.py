@@ -8,6 +8,7 @@ import threading
 import pytest
 
 from dynamix_ps.comm.elastic import Loss
+from tests.launching import wait_for
 from tests.rings import PATIENCE_S, SIZES, change, job
 
 pytestmark = pytest.mark.timeout(90)
@@ -153,6 +154,8 @@ def test_who_does_not_answer_is_silent_and_only_where_it_is_waited_for() -> None
             found.append(one.ring.silent(quiet_s))
             look.wait(0.02)
         assert set(found) == {frozenset(), frozenset({stopped.rank})}
+        deaf.close()
+        wait_for(lambda: not one.ring._watch._asked_s, "the question to end")  # before the interpreter does
 
 
 def test_memory_is_used_again() -> None:

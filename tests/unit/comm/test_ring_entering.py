@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import math
+import socket
 from collections.abc import Mapping, Sequence
 
 import pytest
 
+from dynamix_ps.comm import elastic_ring
 from dynamix_ps.comm.elastic import Loss
+from dynamix_ps.comm.ring_group import Over, RingGroup, meet
 from dynamix_ps.comm.store_watch import StoreWatch
+from tests.launching import wait_for
 from tests.rings import Member, change, come, job
 from tests.unit.comm.test_elastic_ring import closed_port
 
 pytestmark = pytest.mark.timeout(90)
+LONG_S = 1000.0
 
 
 def take_in(members: Sequence[Member], newcomers: Sequence[Member]) -> None:
@@ -102,6 +108,54 @@ def test_two_enter_with_one_round() -> None:
         assert make(members, 1) == {2222}
 
 
+def test_the_same_workers_may_make_a_ring_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After a decision, for the same round; and after one has come and left, in the same generation.
+
+    What they have left in a store for a ring before is none of this one.
+    """
+    made: list[tuple[object, ...]] = []
+
+    def noted(name: str, rank: int, addresses: Mapping[int, str], over: Over) -> RingGroup:
+        made.append((name, rank, *sorted(addresses.items())))
+        return meet(name, rank, addresses, over)
+
+    monkeypatch.setattr(elastic_ring, "meet", noted)
+    with job(3) as members:
+        one, other, leaver = founders = list(members)
+        change(1, founders)
+        wait_for(lambda: all(member.ring._group is not None for member in founders), "the ring")
+        change(2, founders)
+        assert make(founders, 0) == {111}
+        take_in([one, other], [])
+        assert make([one, other], 1) == {22}
+        newcomer = come(members, 3)
+        take_in([one, other], [newcomer])
+        enter(newcomer, [one, other, newcomer], 2, generation=2)
+        assert make([one, other, newcomer], 2) == {3033}
+        take_in([one, other], [])
+        assert make([one, other], 3) == {44}
+        assert len(set(made)) == len(made) == 3 + 3 + 2 + 3 + 2
+        assert leaver.ring.depart(lambda: False)
+
+
+def test_one_that_does_not_come_is_silent_from_when_it_was_taken_in() -> None:
+    """Its process is there, and does not answer."""
+    with job(2) as members, socket.socket() as deaf:
+        one, other = founders = list(members)
+        change(1, founders)
+        assert make(founders, 0) == {11}
+        deaf.bind(("127.0.0.1", 0))
+        deaf.listen()
+        addresses = {0: one.ring.address, 1: other.ring.address, 2: f"127.0.0.1:{deaf.getsockname()[1]}"}
+        one.ring._moved_s = -math.inf  # it has long had nothing to wait for
+        one.ring.meet(addresses)
+        one.ring.expect(3)
+        assert one.ring.silent(LONG_S) == frozenset() and not one.ring._watch._asked_s, "there was no time yet"
+        wait_for(lambda: one.ring.silent(0.2) == {2}, "the newcomer to count as silent")
+        deaf.close()
+        wait_for(lambda: not one.ring._watch._asked_s, "the question to end")  # before the interpreter does
+
+
 def test_one_that_does_not_come_is_lost_and_the_others_go_on() -> None:
     with job(2) as members:
         founders = list(members)
@@ -154,6 +208,13 @@ def test_nobody_is_told_lost_in_whose_place_another_one_is_by_now() -> None:
         one.ring._members, one.ring._watch = {**there, 1: closed_port()}, StoreWatch()
         assert one.ring.next_loss(0.01) == Loss("worker", 1)
         one.ring._is_broken = False
+
+
+def test_who_is_gone_is_not_silent() -> None:
+    """A port that refuses is an answer."""
+    watch = StoreWatch()
+    assert watch.silent({2: closed_port()}, LONG_S) == frozenset()
+    wait_for(lambda: not watch._asked_s, "the answer")
 
 
 def test_who_is_gone_is_told_once_also_where_another_one_was_in_its_place() -> None:

@@ -7,6 +7,7 @@ import queue
 import pytest
 
 from dynamix_ps.config.schema import Timeouts
+from dynamix_ps.errors import PeerLostError
 from dynamix_ps.membership.messages import Freeze, Process, Processes, Ready, Resume, Status
 from dynamix_ps.rpc.access import ArbitratorAccess
 from tests.rings import PATIENCE_S, Member, come, job
@@ -87,9 +88,33 @@ def test_the_giver_is_lost_and_it_alone_had_the_round_before() -> None:
         assert "must be started again" in newcomer.replaced.get(timeout=PATIENCE_S)
         assert one.sums.wait() and other.sums.wait() and {one.sums.sum(), other.sums.sum()} == {110}
         for worker in (one, other):
+            worker.hears._act(Resume(3, 1, frozenset({giver.process}), NOBODY))  # which knows of no newcomer
             planned = worker.hears.take_in([newcomer.process])  # as was voted
             assert sorted(planned.workers) == [one.process, other.process]
         assert make([one, other], 1) == {220}
+
+
+def test_it_does_not_begin_while_a_decision_is_under_way() -> None:
+    """It has named no round in it, so the others go on without it."""
+    with job(2) as members:
+        founders = founded(members)
+        newcomer = Newcomer(members, 2, founders)
+        planned = founders[0].hears.take_in([newcomer.process])
+        assert newcomer.hears._act(Freeze(2)) == [Status(2, None)]
+        with pytest.raises(PeerLostError, match="must be started again"):
+            newcomer.hears.begin(planned, 0)
+
+
+def test_it_has_the_place_of_one_that_has_left() -> None:
+    with job() as members:
+        one, other, leaver = founders = founded(members)
+        assert make([*founders], 0) == {111}
+        for worker in (one, other):
+            worker.hears.others_left([leaver.rank])
+        assert make([one, other], 1) == {22}
+        newcomer = Newcomer(members, leaver.rank, founders)
+        newcomer.enters(one, [other], 2)
+        assert make([one, other, newcomer], 2) == {333}
 
 
 @pytest.mark.parametrize("taken_in", [False, True], ids=["voted in", "taken in"])
