@@ -103,13 +103,19 @@ class Job:
             "DMLC_NODE_HOST": "127.0.0.1",
             "DMLC_PS_ROOT_PORT": str(free_port()),
         }
-        forked = multiprocessing.get_context("fork")
-        self._start("scheduler", forked, serve, {**self._common, "DMLC_ROLE": "scheduler"})
+        self.start_scheduler()
         for number in range(SERVERS):
             self.start_server(number)
         for rank in range(WORKERS):
             self.start_worker(rank)
         self.expect_ready(range(WORKERS))
+
+    def start_scheduler(self) -> None:
+        """At first, or in the place of one that was killed."""
+        self._start("scheduler", multiprocessing.get_context("fork"), serve, {**self._common, "DMLC_ROLE": "scheduler"})
+
+    def kill_scheduler(self) -> None:
+        self._kill("scheduler")
 
     def start_server(self, number: int) -> None:
         own = {"DMLC_ROLE": "server", "DMLC_SERVER_ID": str(number)}
@@ -148,11 +154,15 @@ class Job:
     def says(self, rank: int, word: str) -> None:
         self._pipes[f"worker-{rank}"].send(word)
 
+    def say(self, ranks: Iterable[int], *command: Any) -> None:
+        """What `tell` says, for answers that may take long."""
+        for rank in ranks:
+            self._pipes[f"worker-{rank}"].send(command)
+
     def tell(self, ranks: Iterable[int], *command: Any) -> list[Any]:
         """What these workers answer, in their order. All do it at once."""
         ranks = list(ranks)
-        for rank in ranks:
-            self._pipes[f"worker-{rank}"].send(command)
+        self.say(ranks, *command)
         return [self._next(f"worker-{rank}") for rank in ranks]
 
     def round(self, ranks: Iterable[int]) -> None:
@@ -161,10 +171,10 @@ class Job:
         self.tell(ranks, "push")
         assert self.tell(ranks, "sum") == [[float(sum(16**rank for rank in ranks))]] * len(ranks)
 
-    def kill(self, rank: int, left: list[int]) -> None:
-        """Kill a worker between two rounds, and let the others go on without it."""
+    def kill(self, rank: int, left: list[int], hear: tuple[str, ...] = ("scheduler",)) -> None:
+        """Kill a worker between two rounds, and let the others go on without it. All servers hear of it, and `hear`."""
         self._kill(f"worker-{rank}")
-        for name in ("scheduler", *self._servers_left()):
+        for name in (*hear, *self._servers_left()):
             assert self._next(name) == ("lost", "worker", rank)
         self._go_on(left)
 

@@ -6,6 +6,7 @@ shared_memory  segment names that allow several workers on one host; nothing of 
 torch_waiting  the torch plugin: waiting without the GIL, with a time limit
 mxnet_plugin   the MXNet plugin: a tensor is not freed too early; functions return what Python expects
 transport      plain TCP instead of ZeroMQ, for those who know the run's token
+scheduler      a scheduler that is started again learns who the others are
 requests       requests that are answered take no memory
 stages         threads without work sleep
 direct         tensors in host memory skip the stages
@@ -26,6 +27,7 @@ from dynamix_ps.byteps_build.edits import (
     mxnet_plugin,
     python_side,
     requests,
+    scheduler,
     server,
     shared_memory,
     stages,
@@ -51,6 +53,7 @@ def for_variant(variant: Variant) -> tuple[Edit, ...]:
         + torch_waiting.EDITS
         + mxnet_plugin.EDITS
         + transport.EDITS
+        + scheduler.EDITS
         + requests.EDITS
         + stages.EDITS
         + direct.EDITS

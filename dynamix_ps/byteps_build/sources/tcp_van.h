@@ -10,6 +10,9 @@
 // node is dropped. A sender never waits for a slow receiver: what the socket does not take is
 // queued and written by the van's thread when there is room again.
 //
+// Where a run goes on without lost roles, the scheduler may be started again. The others try to reach it, and then
+// tell it who they are, whom they are connected to, and at which barrier they wait. Nothing else waits for it.
+//
 // A piece (pieces.h) is read straight to where its receiver wants it, and handled at once.
 //
 // Both sides of a new connection first prove that they know the run's token, DYNAMIX_TOKEN (see
@@ -92,6 +95,8 @@ class TcpVan : public Van, public PieceTransport {
     told_.clear();
     refused_ = pause_end_ = 0;
     full_ = told_full_ = false;
+    met_scheduler_ = scheduler_is_gone_ = false;
+    barrier_.reset();
     Descriptors::Close(listener_);
     Descriptors::Close(epoll_);
     listener_ = epoll_ = -1;
@@ -134,8 +139,10 @@ class TcpVan : public Van, public PieceTransport {
     int fd = node.is_recovery || my_node_.is_recovery ? DialOnce(node) : Dial(node);
     if (fd < 0) {
       LOG(WARNING) << node.DebugString() << " cannot be reached: " << strerror(errno);
+      EndBarriersWithout(node.id);
       return;
     }
+    if (node.role == Node::SCHEDULER) scheduler_.hostname = AddressOfPeer(fd, scheduler_.hostname);
     std::lock_guard<std::mutex> lock(mu_);
     outputs_.emplace_back(fd, node);
     Output* output = &outputs_.back();
@@ -184,6 +191,10 @@ class TcpVan : public Van, public PieceTransport {
     Output* output = OutputTo(id);
     if (!output) return -1;
     CHECK_LE(msg.data.size(), static_cast<size_t>(kMaxParts));
+    if (msg.meta.control.cmd == Control::BARRIER && msg.meta.request) {
+      std::lock_guard<std::mutex> lock(mu_);
+      barrier_.reset(new Message(msg));
+    }
     if (IsData(msg.meta) && msg.meta.request && !msg.meta.push && msg.meta.addr) {
       std::lock_guard<std::mutex> lock(pulls_mu_);
       pulls_[PullKey(id, msg.meta.timestamp)] = {reinterpret_cast<char*>(msg.meta.addr), msg.meta.val_len};
@@ -213,7 +224,9 @@ class TcpVan : public Van, public PieceTransport {
   int RecvMsg(Message* msg) override {
     while (arrived_.empty()) {
       epoll_event events[64];
-      int count = epoll_wait(epoll_, events, 64, strangers_.empty() && !pause_end_ ? -1 : 1000);
+      int patience_ms = strangers_.empty() && !pause_end_ ? -1 : 1000;
+      if (scheduler_is_gone_) patience_ms = kTryAgainMs;
+      int count = epoll_wait(epoll_, events, 64, patience_ms);
       CHECK(count >= 0 || errno == EINTR) << "epoll_wait: " << strerror(errno);
       for (int i = 0; i < count; ++i) {
         void* source = events[i].data.ptr;
@@ -226,6 +239,7 @@ class TcpVan : public Van, public PieceTransport {
         }
       }
       CloseStrangers();  // after the events: none of them is of a connection that is gone
+      if (scheduler_is_gone_ && NowMs() >= next_try_ms_) ReachScheduler();
     }
     size_t size = arrived_.front().second;
     *msg = std::move(arrived_.front().first);
@@ -245,6 +259,7 @@ class TcpVan : public Van, public PieceTransport {
   static const size_t kMaxFirstPush = INT_MAX;  // a length is an int in ps-lite
   static const int kPatience = 10;            // seconds that a stranger has for its proof
   static const size_t kToldSources = 16;
+  static const int kTryAgainMs = 500;         // to reach a scheduler that is gone
   static const int kTriesPerSecond = 20, kMaxTries = 60 * kTriesPerSecond;  // of a connection
 
   struct Header {
@@ -301,6 +316,18 @@ class TcpVan : public Van, public PieceTransport {
       fd_ = Descriptors::Add(fd);
       challenged_ = false;
       got_ = 0;
+    }
+
+    // The same for a node that was gone.
+    void Revive(int fd, int epoll) {
+      Restart(fd, epoll);
+      std::lock_guard<std::mutex> lock(mu_);
+      gone_ = told_ = proven_ = false;
+    }
+
+    bool IsGone() {
+      std::lock_guard<std::mutex> lock(mu_);
+      return gone_;
     }
 
     // The node is gone.
@@ -564,7 +591,14 @@ class TcpVan : public Van, public PieceTransport {
   void Resume(Output* output, uint32_t events) {
     Greeting greeting = output->Resume(events, token_);
     const bool met = greeting == Greeting::kProven || greeting == Greeting::kUnfinished;
-    if (!met && my_node_.is_recovery) {
+    if (MayComeBack(output) && (met || met_scheduler_)) {
+      if (!met) output->Lose();
+      met_scheduler_ = met_scheduler_ || greeting == Greeting::kProven;
+      scheduler_is_gone_ = output->IsGone();
+      next_try_ms_ = NowMs() + kTryAgainMs;
+      return;
+    }
+    if (!met && my_node_.is_recovery && !is_scheduler_) {
       output->Abandon();  // it was gone when this process came: the others know it, and somebody may be in its place
       greeting = Greeting::kUnfinished;
     } else if (!met && output->node.is_recovery) {  // it came late, and is gone again before its proof
@@ -589,13 +623,62 @@ class TcpVan : public Van, public PieceTransport {
     WatchOutput(fd, output);
   }
 
+  // Whether it is the way to a scheduler that others may start again.
+  bool MayComeBack(Output* output) {
+    if (is_scheduler_ || output->node.role != Node::SCHEDULER || !GetEnv("DYNAMIX_ELASTIC", 0)) return false;
+    std::lock_guard<std::mutex> lock(mu_);
+    return by_node_[kScheduler] == output;
+  }
+
+  // Try once. What is sent now waits for the proofs, and is dropped if this try is in vain.
+  void ReachScheduler() {
+    next_try_ms_ = NowMs() + kTryAgainMs;
+    int fd = DialOnce(scheduler_);
+    if (fd < 0) return;
+    scheduler_is_gone_ = false;
+    Message members;
+    std::unique_ptr<Message> barrier;
+    Output* scheduler;
+    {
+      std::lock_guard<std::mutex> lock(mu_);
+      scheduler = by_node_[kScheduler];
+      members.meta.control.node.push_back(my_node_);
+      for (auto& one : by_node_) {
+        const Node& node = one.second->node;
+        const bool is_other = node.role != Node::SCHEDULER && node.id != my_node_.id;
+        if (IsReady() && is_other && !one.second->IsGone()) members.meta.control.node.push_back(node);
+      }
+      if (barrier_) barrier.reset(new Message(*barrier_));
+    }
+    members.meta.recver = kScheduler;
+    members.meta.control.cmd = Control::ADD_NODE;
+    members.meta.timestamp = GetTimestamp();
+    scheduler->Revive(fd, epoll_);
+    SendMsg(members);
+    if (barrier) SendMsg(*barrier);
+    WatchOutput(fd, scheduler);
+  }
+
+  // In numbers, so that nobody has to be asked for it again.
+  static std::string AddressOfPeer(int fd, const std::string& otherwise) {
+    sockaddr_storage address = {};
+    socklen_t size = sizeof(address);
+    char host[NI_MAXHOST];
+    const bool found = getpeername(fd, reinterpret_cast<sockaddr*>(&address), &size) == 0 &&
+                       getnameinfo(reinterpret_cast<sockaddr*>(&address), size, host, sizeof(host), NULL, 0,
+                                   NI_NUMERICHOST) == 0;
+    return found ? host : otherwise;
+  }
+
   // Among those of its kind: as it was started, if it has said so.
   static int NumberOf(const Node& node) { return node.aux_id < 0 ? Postoffice::IDtoRank(node.id) : node.aux_id; }
 
-  static time_t Now() {
+  static time_t Now() { return NowMs() / 1000; }
+
+  static int64_t NowMs() {
     timespec now = {};
     clock_gettime(CLOCK_MONOTONIC, &now);
-    return now.tv_sec;
+    return now.tv_sec * int64_t{1000} + now.tv_nsec / 1000000;
   }
 
   void Accept() {
@@ -794,6 +877,10 @@ class TcpVan : public Van, public PieceTransport {
       input->Expect(message.data.back().data(), header.part_size[input->part]);
       return true;
     }
+    if (message.meta.control.cmd == Control::BARRIER && !message.meta.request) {
+      std::lock_guard<std::mutex> lock(mu_);
+      barrier_.reset();
+    }
     size_t size = sizeof(Header) + header.meta_size;
     for (auto& part : message.data) size += part.size();
     arrived_.emplace_back(std::move(message), size);
@@ -872,7 +959,11 @@ class TcpVan : public Van, public PieceTransport {
   uint64_t refused_ = 0;
   std::unordered_set<std::string> told_;  // addresses of refused connections that the log names
   std::unordered_map<uint64_t, size_t> declared_;  // bytes of the first push of a key
-  std::mutex mu_;  // by_node_ and outputs_
+  bool met_scheduler_ = false;
+  bool scheduler_is_gone_ = false;
+  int64_t next_try_ms_ = 0;
+  std::mutex mu_;  // barrier_, by_node_ and outputs_
+  std::unique_ptr<Message> barrier_;  // at which this process waits
   std::unordered_map<int, Output*> by_node_;
   std::list<Output> outputs_;  // also those that were replaced: the van's thread may still hold an event of them
   std::unordered_map<void*, std::unique_ptr<Input>> inputs_;

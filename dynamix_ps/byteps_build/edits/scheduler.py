@@ -1,0 +1,196 @@
+"""A scheduler that is started again while an elastic job runs learns from the others who they are."""
+
+from __future__ import annotations
+
+from dynamix_ps.byteps_build.edits.base import Edit
+
+_AGAIN = "test_scheduler_again.py"
+_H = "3rdparty/ps-lite/include/ps/internal/van.h"
+_CC = "3rdparty/ps-lite/src/van.cc"
+
+EDITS = (
+    Edit(
+        _H,
+        """  void EndBarrier(int group, int app_id, int customer_id);
+""",
+        """  void EndBarrier(int group, int app_id, int customer_id);
+  void EndCompleteBarriers();
+  void ProcessMembers(const std::vector<Node> &told, Meta *nodes, Meta *recovery_nodes);
+  std::unordered_set<int> kinds_;  // roles of which one has told this scheduler whom it knows
+  std::unordered_set<int> told_themselves_;  // nodes that have
+  std::vector<Node> newcomers_;  // that wait until this scheduler knows all members
+""",
+        "a scheduler that is started again knows nobody",
+        _AGAIN,
+    ),
+    Edit(
+        _CC,
+        """bool Van::IsBarrierComplete(int group) {
+""",
+        """// A member that had lost the scheduler comes to the one in its place, and names itself and whom it is connected to.
+// Workers know all servers, and servers all workers. So this scheduler knows all members once one of each kind has
+// come. Until then no barrier ends, and newcomers wait. What a member says of others counts more than what one says
+// of itself: that one may be cut off, and another one may be in its place.
+void Van::ProcessMembers(const std::vector<Node> &told, Meta *nodes, Meta *recovery_nodes) {
+  auto &members = nodes->control.node;
+  if (!ready_.load() && !my_node_.is_recovery) {  // the first that comes
+    my_node_.is_recovery = true;
+    newcomers_.swap(members);
+    members.push_back(my_node_);
+    nodes->control.cmd = Control::ADD_NODE;
+    for (int id : Postoffice::Get()->GetNodeIDs(kWorkerGroup + kServerGroup)) lost_.insert(id);
+  }
+  for (size_t i = 0; i < told.size() && (i == 0 || !ready_.load()); ++i) {
+    Node node = told[i];
+    node.is_recovery = true;
+    auto known = std::find_if(members.begin(), members.end(), [&](const Node &one) { return one.id == node.id; });
+    const bool is_known = known != members.end() && !lost_.count(node.id);
+    const bool is_same = is_known && known->hostname == node.hostname && known->port == node.port;
+    // who has been told of before its own first word has a connection already, and perhaps messages on it
+    const bool is_first_word = i == 0 && my_node_.is_recovery && told_themselves_.insert(node.id).second;
+    if (is_known && (i == 0 ? !is_same || is_first_word : is_same)) continue;
+    if (known != members.end()) members.erase(known);
+    members.insert(members.begin(), node);  // before the scheduler
+    lost_.erase(node.id);
+    Connect(node);
+  }
+  kinds_.insert(told.front().role);
+  if (ready_.load() || kinds_.size() < 2) return;
+  ready_ = true;
+  for (const auto &node : newcomers_) {
+    Message msg;
+    msg.meta.sender = Meta::kEmpty;
+    msg.meta.control.cmd = Control::ADD_NODE;
+    msg.meta.control.node.push_back(node);
+    ProcessAddNodeCommand(&msg, nodes, recovery_nodes);
+  }
+  newcomers_.clear();
+  EndCompleteBarriers();
+}
+
+bool Van::IsBarrierComplete(int group) {
+  if (!ready_.load()) return false;
+""",
+        "a scheduler that is started again knows nobody",
+        _AGAIN,
+    ),
+    Edit(
+        _CC,
+        """  lost_.insert(node);
+  for (size_t group = 0; group < barrier_count_.size(); ++group) {
+""",
+        """  lost_.insert(node);
+  EndCompleteBarriers();
+}
+
+void Van::EndCompleteBarriers() {
+  for (size_t group = 0; group < barrier_count_.size(); ++group) {
+""",
+        "a scheduler that is started again knows nobody",
+        _AGAIN,
+    ),
+    Edit(
+        _CC,
+        """    ++barrier_count_[group];
+    at_barrier_[group].insert(msg->meta.sender);
+""",
+        """    if (at_barrier_[group].insert(msg->meta.sender).second) ++barrier_count_[group];  // it may say so again
+""",
+        "a scheduler that is started again is told of the barriers at which the others wait",
+        _AGAIN,
+    ),
+    Edit(
+        _CC,
+        """  at_barrier_.clear();
+  lost_.clear();
+""",
+        """  at_barrier_.clear();
+  lost_.clear();
+  kinds_.clear();
+  told_themselves_.clear();
+  newcomers_.clear();
+""",
+        "a scheduler that is started again knows nobody",
+        _AGAIN,
+    ),
+    Edit(
+        _CC,
+        """  auto &ctrl = msg->meta.control;
+
+  UpdateLocalID(msg, &dead_set, nodes, recovery_nodes);
+""",
+        """  auto &ctrl = msg->meta.control;
+
+  if (is_scheduler_ && msg->meta.sender != Meta::kEmpty) {
+    ProcessMembers(ctrl.node, nodes, recovery_nodes);
+    return;
+  }
+  if (is_scheduler_ && my_node_.is_recovery && !ready_.load()) {
+    newcomers_.push_back(ctrl.node.at(0));
+    return;
+  }
+  UpdateLocalID(msg, &dead_set, nodes, recovery_nodes);
+""",
+        "a scheduler that is started again knows nobody",
+        _AGAIN,
+    ),
+    Edit(
+        _CC,
+        """  if (nodes->control.node.size() == num_nodes) {
+""",
+        """  if (!ready_.load() && nodes->control.node.size() == num_nodes) {
+""",
+        "a scheduler that is started again may know as many as a run begins with",
+        _AGAIN,
+    ),
+    Edit(
+        _CC,
+        """  size_t num_nodes = NodesAtFirst();
+  // assign an id
+""",
+        """  // assign an id
+""",
+        "a scheduler that is started again may know fewer than a run begins with",
+        _AGAIN,
+    ),
+    Edit(
+        _CC,
+        """    if (static_cast<int>(nodes->control.node.size()) < (int) num_nodes) {
+""",
+        """    if (!ready_.load()) {
+""",
+        "a scheduler that is started again may know fewer than a run begins with",
+        _AGAIN,
+    ),
+    Edit(
+        _CC,
+        """      if (elastic && recovery_nodes->control.node.empty() && node.role == Node::WORKER) {
+        CHECK(node.aux_id >= 0 && node.aux_id < Postoffice::Get()->num_workers()) << "DMLC_WORKER_ID of a worker";
+        node.id = Postoffice::WorkerRankToID(node.aux_id);
+""",
+        """      if (elastic && recovery_nodes->control.node.empty()) {
+        const bool is_worker = node.role == Node::WORKER;
+        const int slots = is_worker ? Postoffice::Get()->num_workers() : Postoffice::Get()->num_servers();
+        CHECK(node.aux_id >= 0 && node.aux_id < slots) << "DMLC_WORKER_ID of a worker, or DMLC_SERVER_ID of a server";
+        node.id = is_worker ? Postoffice::WorkerRankToID(node.aux_id) : Postoffice::ServerRankToID(node.aux_id);
+""",
+        "a server comes in a place of which a scheduler that is started again knows nothing",
+        _AGAIN,
+    ),
+    Edit(
+        _CC,
+        """    Message back;
+    for (int r : Postoffice::Get()->GetNodeIDs(kWorkerGroup + kServerGroup)) {
+      if (r != recovery_nodes->control.node[0].id && (dead_set.count(r) || lost_.count(r))) {
+""",
+        """    Message back;
+    // the newcomer last: if this scheduler is lost meanwhile, it has told all, or the newcomer asks again
+    std::vector<int> ids = Postoffice::Get()->GetNodeIDs(kWorkerGroup + kServerGroup);
+    std::stable_partition(ids.begin(), ids.end(), [id](int one) { return one != id; });
+    for (int r : ids) {
+      if (r != recovery_nodes->control.node[0].id && (dead_set.count(r) || lost_.count(r))) {
+""",
+        "a scheduler is lost while it takes a newcomer in",
+        _AGAIN,
+    ),
+)
