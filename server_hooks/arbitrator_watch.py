@@ -12,7 +12,6 @@ import subprocess
 import sys
 import threading
 import time
-from collections import deque
 from collections.abc import Sequence
 from pathlib import Path
 from types import FrameType
@@ -22,31 +21,11 @@ from dynamix_ps.config.load import load_config
 from dynamix_ps.errors import UsageError
 from dynamix_ps.exit_codes import exit_code_of
 from dynamix_ps.launch.process import tie_to_parent
+from dynamix_ps.launch.restarts import RestartBudget
 from dynamix_ps.launch.verdict import how_it_ended
 from dynamix_ps.one_thread import ONE_THREAD
 
 _STOP_GRACE_S = 5.0
-
-
-class RestartBudget:
-    """Limits restarts: at most `restarts` within `window_s`. Pure; the caller passes the time.
-
-    The first restart within the window comes after `first_delay_s`, every further one after twice as long.
-    """
-
-    def __init__(self, restarts: int = 5, window_s: float = 60.0, first_delay_s: float = 0.5) -> None:
-        self._restarts, self._window_s, self._first_delay_s = restarts, window_s, first_delay_s
-        self._recent: deque[float] = deque()
-
-    def next_delay_s(self, now_s: float) -> float | None:
-        """Seconds to wait before the next start; none: do not start again. Call it once per death."""
-        while self._recent and now_s - self._recent[0] >= self._window_s:
-            self._recent.popleft()
-        if len(self._recent) >= self._restarts:
-            return None
-        delay_s = self._first_delay_s * 2.0 ** len(self._recent)
-        self._recent.append(now_s)
-        return delay_s
 
 
 class ArbitratorWatch:

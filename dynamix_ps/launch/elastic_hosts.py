@@ -1,4 +1,4 @@
-"""The hosts of an elastic job: workers, servers and whole hosts go, and are started again, while the others go on.
+"""The hosts of an elastic job: roles and whole hosts go, and are started again, while the others go on.
 
 Where the cluster file does not ask for that (`elastic.min_workers`), they are hosts as any.
 """
@@ -16,9 +16,10 @@ from dynamix_ps.errors import DynamixError, PeerLostError
 from dynamix_ps.launch.agent_messages import Ended, Finish, ForCoordinator, Notice, Refused, StartAgain
 from dynamix_ps.launch.logs import RoleLog
 from dynamix_ps.launch.plan import JobRole
-from dynamix_ps.launch.restarts import Restarts
+from dynamix_ps.launch.restarts import RestartBudget, Restarts
 from dynamix_ps.launch.role_state import RoleState
 from dynamix_ps.launch.run_hosts import PREPARE_S, RunHosts
+from dynamix_ps.launch.verdict import how_it_ended
 from dynamix_ps.run_record.requests import JOIN, Requests
 
 
@@ -29,6 +30,8 @@ class ElasticHosts(RunHosts):
         super().__init__(*args, **options)
         self._is_elastic = self._config.elastic.min_workers is not None
         self._restarts = Restarts(self._config.elastic.restarts)
+        self._scheduler_restarts = RestartBudget()
+        self._scheduler_due_s: float | None = None  # when a lost one is started again
         self._requests = Requests(self._folder)
         self._asked_to_leave = 0  # how many times workers were
         self._leaving: set[str] = set()  # hosts that are told to end, whose workers leave
@@ -52,6 +55,20 @@ class ElasticHosts(RunHosts):
                         self._restarts.at_once(asked.name)
             elif asked.role == "worker" and asked.name in self.roles:
                 self._ask_to_leave(self.roles[asked.name].role)
+
+    @property
+    def awaits_scheduler(self) -> bool:
+        """The scheduler is lost, and is started again."""
+        return self._scheduler_due_s is not None
+
+    def restart_scheduler(self) -> None:
+        """Start a lost scheduler again, when it is due and somebody is there who needs it to end in order."""
+        if self._scheduler_due_s is None or time.monotonic() < self._scheduler_due_s:
+            return
+        if any(state.running and state.role.role in ("worker", "server") for state in self.roles.values()):
+            self._scheduler_due_s = None
+            (state,) = (state for state in self.roles.values() if state.role.role == "scheduler")
+            self._start_again(state.role.name, state.starts + 1)
 
     def restart(self, there: Collection[int]) -> None:
         """Start lost workers and servers again that are due. To be called as long as the job goes on.
@@ -155,7 +172,15 @@ class ElasticHosts(RunHosts):
             self._tell("role_ended", **who, exit_code=message.exit_code, ended_s=time.time() - message.ago_s)
             self._tell_coordinator(role)
             self._plan_restart(state)
+        elif self._is_elastic and role.role == "scheduler" and message.exit_code != 0:
+            self._await_scheduler(message.exit_code)
         self._let_go(host)
+
+    def _await_scheduler(self, exit_code: int) -> None:
+        now_s = time.monotonic()
+        delay_s = self._scheduler_restarts.next_delay_s(now_s)
+        self._scheduler_due_s = None if delay_s is None else now_s + delay_s
+        self._tell("scheduler_exit", how=how_it_ended(exit_code), restart_in_s=delay_s)
 
     def _let_go(self, host: str) -> None:
         """Let a host that is told to end do so, if nothing runs there any more."""

@@ -1,9 +1,9 @@
-"""When a lost worker or server is started again. Pure."""
+"""When a lost role is started again. Pure."""
 
 from __future__ import annotations
 
 import math
-from collections import Counter
+from collections import Counter, deque
 
 FIRST_WAIT_S = 1.0
 LONGEST_WAIT_S = 60.0
@@ -16,7 +16,7 @@ def wait_before_start_s(made: int) -> float:
 
 
 class Restarts:
-    """Of one job.
+    """Of the workers and servers of one job.
 
     Args:
         most: restarts of each worker and server.
@@ -62,3 +62,25 @@ class Restarts:
 
     def _wait(self, role: str, now_s: float) -> None:
         self._due_s[role] = now_s + wait_before_start_s(self._made[role])
+
+
+class RestartBudget:
+    """Of a role that every job needs: at most `restarts` within `window_s`. Pure; the caller passes the time.
+
+    Scheduler and arbitrator are such roles. The first restart within the window comes after `first_delay_s`, every
+    further one after twice as long.
+    """
+
+    def __init__(self, restarts: int = 5, window_s: float = 60.0, first_delay_s: float = 0.5) -> None:
+        self._restarts, self._window_s, self._first_delay_s = restarts, window_s, first_delay_s
+        self._recent: deque[float] = deque()
+
+    def next_delay_s(self, now_s: float) -> float | None:
+        """Seconds to wait before the next start; none: do not start again. Call it once per death."""
+        while self._recent and now_s - self._recent[0] >= self._window_s:
+            self._recent.popleft()
+        if len(self._recent) >= self._restarts:
+            return None
+        delay_s = self._first_delay_s * 2.0 ** len(self._recent)
+        self._recent.append(now_s)
+        return delay_s

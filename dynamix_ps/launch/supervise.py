@@ -81,7 +81,8 @@ class Supervisor:
         return state.log.last_lines if state else ()
 
     def _restart(self) -> None:
-        """Start workers and servers that are due, as long as there is something to enter."""
+        """Start roles again that are due: workers and servers as long as there is something to enter."""
+        self._hosts.restart_scheduler()
         away = self._progress.lost | self._progress.left
         there = self._progress.started - away
         if self._progress.founded and not self._progress.finished and not self._progress.finishing:
@@ -146,6 +147,7 @@ class Supervisor:
             late=state.starts > 0,
             incarnation=state.incarnation,
             lost_with=state.lost_with,
+            awaited=role.role == "scheduler" and state.exit_code is not None and self._hosts.awaits_scheduler,
         )
 
     def _elapsed(self) -> float:

@@ -23,7 +23,7 @@ class Limits:
     stop_grace_s: float = 20.0  # between TERM and KILL, enough for a checkpoint; for workers, servers and so on in turn
     fail_grace_s: float = 1.0  # between TERM and KILL, for all roles at once, when the job has failed
     cause_s: float = 0.0  # how long an end that has its cause elsewhere waits for news of that
-    elastic: bool = False  # the job goes on without lost workers and servers
+    elastic: bool = False  # the job goes on without lost roles
 
     @classmethod
     def of(cls, timeouts: Timeouts, hosts: int = 1, elastic: bool = False) -> Limits:
@@ -45,6 +45,7 @@ class RoleStatus:
     late: bool = False  # a worker that was started while the others train
     incarnation: str = ""  # as the coordinator of an elastic job names this process
     lost_with: str = ""  # host that was lost with it
+    awaited: bool = False  # it has crashed, and is started again
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,14 +122,15 @@ def judge(roles: Sequence[RoleStatus], progress: Progress, now_s: float, limits:
 
 
 def lost_roles(roles: Sequence[RoleStatus], progress: Progress, limits: Limits) -> list[RoleStatus]:
-    """Workers and servers that have crashed and do not end the job, in the order of their ends.
+    """Roles that have crashed and do not end the job, in the order of their ends.
 
-    Of each kind all that have crashed, or none: before the members of the job have met, and where nobody is left who
-    has the state of the training, or no server. Below `min_workers` the coordinator has the others wait, and end.
+    The scheduler, if it is started again. Of workers and of servers all that have crashed, or none: before the members
+    of the job have met, and where nobody is left who has the state of the training, or no server. Below `min_workers`
+    the coordinator has the others wait, and end.
     """
     if not limits.elastic or not progress.founded:
         return []
-    lost: list[RoleStatus] = []
+    lost = [role for role in roles if role.role == "scheduler" and role.awaited]
     for kind, gone in (("worker", progress.lost), ("server", frozenset[int]())):
         of_kind = [role for role in roles if role.role == kind]
         crashed = [role for role in of_kind if role.exit_code not in (None, 0)]

@@ -136,7 +136,7 @@ def summarise(run: str, state: RunState, gain: Gain, config: Config, outcome: Ou
         "compiled_graphs_later": [worker.later_graphs for worker in workers],
         "per_worker": [_worker_row(worker, config) | _measured(worker, state) for worker in workers],
         "restart": state.restart,
-        "losses": list(map(str, state.losses.found)),
+        "losses": [*map(str, state.losses.found), *state.losses.schedulers],
         "departures": list(map(str, state.losses.departures)),
         "arrivals": list(map(str, state.losses.arrivals)),
         "heterogeneity": outcome.heterogeneity,

@@ -1,4 +1,4 @@
-"""How workers and servers of a run came and went: who was lost, how fast that was found, who left or entered. Pure."""
+"""How the roles of a run came and went: who was lost, how fast that was found, who left or entered. Pure."""
 
 from __future__ import annotations
 
@@ -101,6 +101,7 @@ class Losses:
         self.incarnations: set[tuple[Lost, str]] = set()  # ever lost
         self.too_few: str | None = None  # so many are left, and wait for others
         self.finishing = False  # too few are left, and end with a checkpoint
+        self.schedulers: list[str] = []  # that were lost, each in words
 
     @property
     def founded(self) -> bool:
@@ -123,6 +124,11 @@ class Losses:
         for loss in self.found:
             if loss.role == role and number in loss.numbers and loss.found_s is None and lost in self._known_s:
                 loss.found_s = max(self._known_s[lost] - ended_s, 0.0)
+
+    def scheduler(self, how: str, restart_in_s: float | None) -> None:
+        """The scheduler has ended, as a crash is put in words, and is started again, or not."""
+        then = "not started again" if restart_in_s is None else f"started again {restart_in_s:.1f} s later"
+        self.schedulers.append(f"the scheduler {how}, {then}")
 
     def known(self, lost: Lost, known_s: float, reason: str, incarnation: str = "") -> None:
         """The coordinator has decided at this Unix time that a worker or a server is lost."""

@@ -319,6 +319,9 @@ class RunState:
     def _role_ended(self, line: Line) -> None:
         self.losses.ended((line["role"], line["slot"]), line["ended_s"])
 
+    def _scheduler_exit(self, line: Line) -> None:
+        self.losses.scheduler(line["how"], line["restart_in_s"])
+
     def _job_restarted(self, line: Line) -> None:
         self.restart = f"restart {line['restarts']} of the job, from {line['checkpoint']}"
 
@@ -375,6 +378,7 @@ _WORKER = {
     "compiled": RunState._compiled,
     "short": RunState._short,
     "role_ended": RunState._role_ended,
+    "scheduler_exit": RunState._scheduler_exit,
     "job_restarted": RunState._job_restarted,
     "worker_left": RunState._worker_left,
     "workers_entered": RunState._workers_entered,

@@ -64,6 +64,13 @@ def kill_server(number, iteration, with_signal=signal.SIGKILL):
     for pid in processes(f"DYNAMIX_ROLE_NAME=server-{{number}}"):
         os.kill(pid, with_signal)
 """
+# kill_scheduler() for a script. The arbitrator ends with it, and the launcher starts it again.
+KILL_SCHEDULER = f"""\
+{_PROCESSES}
+def kill_scheduler():
+    for pid in set(processes("DYNAMIX_ROLE_NAME=scheduler")) - set(processes("dynamix_ps.arbitrator")):
+        os.kill(pid, signal.SIGKILL)
+"""
 # kill_arbitrator() for a script. What has started the arbitrator starts it again.
 KILL_ARBITRATOR = f"""\
 {_PROCESSES}

@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from server_hooks.arbitrator_watch import ArbitratorWatch, RestartBudget
+from dynamix_ps.launch.restarts import RestartBudget
+from server_hooks.arbitrator_watch import ArbitratorWatch
 from tests.launching import ROOT, environment, wait_for
 
 pytestmark = pytest.mark.timeout(60)

@@ -27,10 +27,10 @@ EDITS = (
         _CC,
         """bool Van::IsBarrierComplete(int group) {
 """,
-        """// A member that had lost the scheduler comes to the one in its place, and names itself and whom it is connected to.
-// Workers know all servers, and servers all workers. So this scheduler knows all members once one of each kind has
-// come. Until then no barrier ends, and newcomers wait. What a member says of others counts more than what one says
-// of itself: that one may be cut off, and another one may be in its place.
+        """// A member that had lost the scheduler comes to the one in its place, and names itself and those that it is
+// connected to. Workers know all servers, and servers all workers. So this scheduler knows all members once one of
+// each kind has come. Until then no barrier ends, and newcomers wait. What a member says of others counts more than
+// what one says of itself: that one may be cut off, and another one may be in its place.
 void Van::ProcessMembers(const std::vector<Node> &told, Meta *nodes, Meta *recovery_nodes) {
   auto &members = nodes->control.node;
   if (!ready_.load() && !my_node_.is_recovery) {  // the first that comes
@@ -165,14 +165,8 @@ void Van::EndCompleteBarriers() {
     Edit(
         _CC,
         """      if (elastic && recovery_nodes->control.node.empty() && node.role == Node::WORKER) {
-        CHECK(node.aux_id >= 0 && node.aux_id < Postoffice::Get()->num_workers()) << "DMLC_WORKER_ID of a worker";
-        node.id = Postoffice::WorkerRankToID(node.aux_id);
 """,
         """      if (elastic && recovery_nodes->control.node.empty()) {
-        const bool is_worker = node.role == Node::WORKER;
-        const int slots = is_worker ? Postoffice::Get()->num_workers() : Postoffice::Get()->num_servers();
-        CHECK(node.aux_id >= 0 && node.aux_id < slots) << "DMLC_WORKER_ID of a worker, or DMLC_SERVER_ID of a server";
-        node.id = is_worker ? Postoffice::WorkerRankToID(node.aux_id) : Postoffice::ServerRankToID(node.aux_id);
 """,
         "a server comes in a place of which a scheduler that is started again knows nothing",
         _AGAIN,

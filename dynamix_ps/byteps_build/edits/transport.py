@@ -65,6 +65,7 @@ EDITS = (
         """  std::vector<int> barrier_count_;
   std::unordered_map<int, std::unordered_set<int>> at_barrier_;  // by group
   std::unordered_set<int> lost_;  // nodes that are gone, and slots of workers that are still empty
+  int IdByNumber(const Node &node);
   size_t NodesAtFirst();
   bool IsBarrierComplete(int group);
   void EndBarrier(int group, int app_id, int customer_id);
@@ -76,7 +77,15 @@ EDITS = (
         "3rdparty/ps-lite/src/van.cc",
         """void Van::ProcessBarrierCommand(Message *msg) {
 """,
-        """// How many servers and workers the run begins with. The slots of further workers are empty.
+        """// Of a worker or a server, by the number that it was started with.
+int Van::IdByNumber(const Node &node) {
+  const bool is_worker = node.role == Node::WORKER;
+  const int slots = is_worker ? Postoffice::Get()->num_workers() : Postoffice::Get()->num_servers();
+  CHECK(node.aux_id >= 0 && node.aux_id < slots) << "DMLC_WORKER_ID of a worker, or DMLC_SERVER_ID of a server";
+  return is_worker ? Postoffice::WorkerRankToID(node.aux_id) : Postoffice::ServerRankToID(node.aux_id);
+}
+
+// How many servers and workers the run begins with. The slots of further workers are empty.
 size_t Van::NodesAtFirst() {
   int slots = Postoffice::Get()->num_workers();
   int workers = GetEnv("DYNAMIX_ELASTIC", 0) ? GetEnv("DYNAMIX_FIRST_WORKERS", slots) : slots;
@@ -193,9 +202,8 @@ void Van::EndBarrier(int group, int app_id, int customer_id) {
 """,
         """    nodes->control.node.push_back(my_node_);
     nodes->control.cmd = Control::ADD_NODE;
-    for (int rank = num_workers_; rank < Postoffice::Get()->num_workers(); ++rank) {
-      lost_.insert(Postoffice::WorkerRankToID(rank));
-    }
+    for (int id : Postoffice::Get()->GetNodeIDs(kWorkerGroup)) lost_.insert(id);
+    for (auto &node : nodes->control.node) lost_.erase(node.id);
     Message back;
     back.meta = *nodes;
     for (int r : Postoffice::Get()->GetNodeIDs(kWorkerGroup + kServerGroup)) {
@@ -242,8 +250,7 @@ void Van::EndBarrier(int group, int app_id, int customer_id) {
       }
       Node &node = ctrl.node[0];
       if (elastic && recovery_nodes->control.node.empty() && node.role == Node::WORKER) {
-        CHECK(node.aux_id >= 0 && node.aux_id < Postoffice::Get()->num_workers()) << "DMLC_WORKER_ID of a worker";
-        node.id = Postoffice::WorkerRankToID(node.aux_id);
+        node.id = IdByNumber(node);
         node.is_recovery = true;
         nodes->control.node.insert(nodes->control.node.end() - 1, node);  // before the scheduler
         recovery_nodes->control.node.push_back(node);
@@ -256,16 +263,14 @@ void Van::EndBarrier(int group, int app_id, int customer_id) {
         "3rdparty/ps-lite/src/van.cc",
         """        PS_VLOG(1) << "assign rank=" << id << " to node " << node.DebugString();
 """,
-        """        if (node.role == Node::SERVER && node.aux_id >= 0) {
-          CHECK_LT(node.aux_id, Postoffice::Get()->num_servers()) << "DMLC_SERVER_ID of a server";
-          id = Postoffice::ServerRankToID(node.aux_id);
-        }
+        """        if (node.aux_id >= 0) id = IdByNumber(node);
         for (auto &other : nodes->control.node) {
-          CHECK_NE(other.id, id) << "two servers have one DMLC_SERVER_ID, or only some have one";
+          CHECK_NE(other.id, id) << "two workers have one DMLC_WORKER_ID, or two servers one DMLC_SERVER_ID, or only "
+                                    "some have one";
         }
         PS_VLOG(1) << "assign rank=" << id << " to node " << node.DebugString();
 """,
-        "everybody means the same server by its number",
+        "everybody means the same server and the same worker by its number",
         _LOST_SERVERS,
     ),
     Edit(

@@ -28,6 +28,7 @@ NOTABLE = frozenset(
         "servers_entered",
         "role_restarted",
         "kept_out",
+        "scheduler_exit",
         "job_restarted",
         "leave_refused",
         "failed",
@@ -86,6 +87,12 @@ def _arbitrator_exit(event: Line) -> str:
     return f"the arbitrator {event['how']}; {then}"
 
 
+def _scheduler_exit(event: Line) -> str:
+    delay_s = event["restart_in_s"]
+    then = "it is not started again" if delay_s is None else f"training goes on; it starts again in {delay_s:.1f} s"
+    return f"the scheduler {event['how']}; {then}"
+
+
 def _too_few(event: Line) -> str:
     count = "1 worker is" if event["workers"] == 1 else f"{event['workers']} workers are"
     return f"{count} left, elastic.min_workers is {event['min_workers']}"
@@ -107,6 +114,7 @@ _WORDS: dict[str, Callable[[Line], str]] = {
     "launch": _launch,
     "finished": _finished,
     "arbitrator_exit": _arbitrator_exit,
+    "scheduler_exit": _scheduler_exit,
     "plan_applied": lambda event: (
         f"plan {event['version']} applied at iteration {event['iteration']:,}: {sizes_text(event['batch_sizes'])}"
         + (f", learning rate x{factor:.3g}" if (factor := event.get("lr_factor", 1.0)) != 1 else "")

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from dynamix_ps.launch.restarts import FIRST_WAIT_S, LONGEST_WAIT_S, MOST_KEPT_OUT, Restarts
+from dynamix_ps.launch.restarts import FIRST_WAIT_S, LONGEST_WAIT_S, MOST_KEPT_OUT, RestartBudget, Restarts
 
 
 def test_each_worker_is_started_again_so_often_and_waits_longer_each_time() -> None:
@@ -62,3 +62,16 @@ def test_without_restarts_nobody_is_started_again() -> None:
     restarts = Restarts(most=0)
     restarts.ended("worker-0", 0.0)
     assert restarts.due(1000.0) == {}
+
+
+def test_delays_of_a_role_that_every_job_needs_double_and_the_budget_ends() -> None:
+    budget = RestartBudget(restarts=4, window_s=60, first_delay_s=0.5)
+    assert [budget.next_delay_s(now) for now in (0.0, 1.0, 2.0, 3.0, 4.0)] == [0.5, 1.0, 2.0, 4.0, None]
+
+
+def test_what_lies_long_ago_is_forgotten() -> None:
+    budget = RestartBudget(restarts=2, window_s=60, first_delay_s=0.5)
+    assert [budget.next_delay_s(now) for now in (0.0, 30.0)] == [0.5, 1.0]
+    assert budget.next_delay_s(59.9) is None
+    assert budget.next_delay_s(60.0) == 1.0
+    assert budget.next_delay_s(200.0) == 0.5

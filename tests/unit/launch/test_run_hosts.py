@@ -37,7 +37,7 @@ from dynamix_ps.launch.agent_messages import (
 from dynamix_ps.launch.authority import Authority
 from dynamix_ps.launch.elastic_hosts import ElasticHosts
 from dynamix_ps.launch.interrupts import Interrupts
-from dynamix_ps.launch.restarts import FIRST_WAIT_S
+from dynamix_ps.launch.restarts import FIRST_WAIT_S, RestartBudget
 from dynamix_ps.run_record.requests import JOIN, LEAVE, request
 from tests.unit.synthetic_run import new_folder
 
@@ -390,15 +390,49 @@ def test_a_user_has_a_server_started_again(tmp_path: Path) -> None:
     assert rig.agents["a"].sent[-1] == StartAgain("server-0", 1) and not asked(rig)
 
 
-def test_who_ends_in_order_and_roles_that_are_neither_worker_nor_server_are_not_started_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_who_ends_in_order_is_not_started_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("dynamix_ps.launch.restarts.FIRST_WAIT_S", 0.0)
     rig = elastic(tmp_path, restarts=2)
     rig.agents["c"].say(Ended("worker-2", 0, 0.0))
-    rig.agents["a"].say(Ended("scheduler", -9, 0.0))
+    rig.agents["a"].say(Ended("scheduler", 0, 0.0))
     rig.hosts.restart(THERE)
-    assert not any(isinstance(message, StartAgain) for agent in rig.agents.values() for message in agent.sent)
+    rig.hosts.restart_scheduler()
+    assert not started_again(rig) and not rig.hosts.awaits_scheduler
+
+
+def started_again(rig: Rig) -> list[StartAgain]:
+    return [message for agent in rig.agents.values() for message in agent.sent if isinstance(message, StartAgain)]
+
+
+def test_a_lost_scheduler_is_started_again_while_it_is_needed_and_not_too_often(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dynamix_ps.launch.elastic_hosts.RestartBudget", lambda: RestartBudget(2, first_delay_s=0.0))
+    rig = elastic(tmp_path)
+    for starts in (1, 2):
+        rig.agents["a"].say(Ended("scheduler", -9, 0.0))
+        assert rig.hosts.awaits_scheduler
+        rig.hosts.restart_scheduler()
+        assert started_again(rig)[-1] == StartAgain("scheduler", starts) and not rig.hosts.awaits_scheduler
+        rig.agents["a"].say(Started("scheduler"))
+    assert ("scheduler_exit", {"how": "was killed by SIGKILL", "restart_in_s": 0.0}) in rig.events
+    rig.agents["a"].say(Ended("scheduler", -9, 0.0))
+    rig.hosts.restart_scheduler()
+    assert len(started_again(rig)) == 2 and not rig.hosts.awaits_scheduler
+    assert ("scheduler_exit", {"how": "was killed by SIGKILL", "restart_in_s": None}) in rig.events
+
+
+def test_a_scheduler_that_is_lost_after_all_others_have_ended_is_not_started_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dynamix_ps.launch.elastic_hosts.RestartBudget", lambda: RestartBudget(first_delay_s=0.0))
+    rig = elastic(tmp_path)
+    for name, state in rig.hosts.roles.items():
+        if name != "scheduler":
+            rig.agents[state.role.host].say(Ended(name, 0, 0.0))
+    rig.agents["a"].say(Ended("scheduler", -9, 0.0))
+    rig.hosts.restart_scheduler()
+    assert rig.hosts.awaits_scheduler and not started_again(rig)
 
 
 def test_a_user_has_a_worker_started_again_that_has_ended(tmp_path: Path) -> None:

@@ -335,10 +335,22 @@ def test_without_min_workers_and_before_the_members_have_met_a_lost_worker_ends_
     assert judge(four(w2=(-9, 50.0)), starting, 50.0, ELASTIC) is not None
 
 
-def test_a_lost_scheduler_ends_an_elastic_job() -> None:
-    ending = judge(four((-9, 50.0), w2=(-9, 49.0)), FOUR, 50.0, ELASTIC)
+def test_a_lost_scheduler_ends_an_elastic_job_only_if_it_is_not_started_again() -> None:
+    scheduler, *others = four((-9, 50.0), w2=(-9, 49.0))
+    ending = judge([scheduler, *others], FOUR, 50.0, ELASTIC)
     assert ending is not None
     assert ending.reason == "scheduler was killed by SIGKILL"
+    awaited = replace(scheduler, awaited=True)
+    assert judge([awaited, *others], FOUR, 50.0, ELASTIC) is None
+    assert judge([awaited, *others], replace(FOUR, founded=False), 50.0, ELASTIC) is not None, "all must meet there"
+
+
+def test_nobody_waits_for_a_scheduler_that_is_lost_when_all_others_have_ended() -> None:
+    scheduler, *others = four((-9, 80.5), **{f"w{rank}": (0, 80.0) for rank in range(4)})
+    finished = replace(FOUR, finished=frozenset(range(4)))
+    ending = judge([replace(scheduler, awaited=True), *others], finished, 81.0, ELASTIC)
+    assert ending is not None
+    assert (ending.exit_code, ending.reason) == (0, "all workers finished; scheduler was killed by SIGKILL")
 
 
 def test_a_lost_worker_that_still_runs_is_left_behind_when_all_others_have_finished() -> None:
