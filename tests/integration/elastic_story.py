@@ -64,11 +64,13 @@ def kill_server(number, iteration, with_signal=signal.SIGKILL):
     for pid in processes(f"DYNAMIX_ROLE_NAME=server-{{number}}"):
         os.kill(pid, with_signal)
 """
-# kill_scheduler() for a script. The arbitrator ends with it, and the launcher starts it again.
+# kill_scheduler() for a script, as soon as one is there. The arbitrator ends with it, and the launcher starts it again.
 KILL_SCHEDULER = f"""\
 {_PROCESSES}
 def kill_scheduler():
-    for pid in set(processes("DYNAMIX_ROLE_NAME=scheduler")) - set(processes("dynamix_ps.arbitrator")):
+    while not (found := set(processes("DYNAMIX_ROLE_NAME=scheduler")) - set(processes("dynamix_ps.arbitrator"))):
+        time.sleep(0.05)
+    for pid in found:
         os.kill(pid, signal.SIGKILL)
 """
 # kill_arbitrator() for a script. What has started the arbitrator starts it again.
