@@ -193,7 +193,8 @@ class WorkerMember:
         self._departing = True
         # Others that are behind may count on it after such a decision. They learn that it is gone by another one.
         counted_on = self._process.slot in self._left and self._named == self._plane.status().first_incomplete
-        departed = self._plane.depart(lambda: self._passed or counted_on)  # still a member, whom they hear
+        # Still a member, whom they hear. Who has not entered has had no round.
+        departed = self._late or self._plane.depart(lambda: self._passed or counted_on)
         last = Suspect(self._process) if counted_on and not departed else Leave()
         self._closing.set()
         self._member.close(None if self._late else last)

@@ -8,7 +8,7 @@ import pytest
 
 from dynamix_ps.config.schema import Timeouts
 from dynamix_ps.errors import PeerLostError
-from dynamix_ps.membership.messages import Freeze, Process, Processes, Ready, Resume, Status
+from dynamix_ps.membership.messages import Finish, Freeze, Leave, Process, Processes, Ready, Resume, Status
 from dynamix_ps.rpc.access import ArbitratorAccess
 from tests.rings import PATIENCE_S, Member, come, job
 from tests.unit.worker_hooks.test_leaving_a_ring import Told, Worker, founded
@@ -103,6 +103,18 @@ def test_it_does_not_begin_while_a_decision_is_under_way() -> None:
         assert newcomer.hears._act(Freeze(2)) == [Status(2, None)]
         with pytest.raises(PeerLostError, match="must be started again"):
             newcomer.hears.begin(planned, 0)
+
+
+def test_one_that_has_not_entered_ends_at_once_without_a_word_or_a_checkpoint(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody counts on it, and it has no state."""
+    with job(2) as members:
+        newcomer = Newcomer(members, 2, founded(members))
+        newcomer.hears._act(Finish("too few are left"))
+        assert newcomer.replaced.get(timeout=PATIENCE_S) == "too few are left"
+        monkeypatch.setattr(newcomer.sums.ring, "depart", lambda over: pytest.fail("it waits for others"))
+        newcomer.told.last = Leave()
+        newcomer.hears.close()
+        assert newcomer.told.last is None
 
 
 def test_it_has_the_place_of_one_that_has_left() -> None:
