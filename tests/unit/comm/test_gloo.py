@@ -8,7 +8,9 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 
+from dynamix_ps.comm import gloo
 from dynamix_ps.comm.gloo import GlooComm
 from dynamix_ps.errors import PeerLostError
 
@@ -77,3 +79,22 @@ def test_a_sum_that_is_complete_when_the_limit_has_passed_is_no_lost_worker() ->
     comm, handle = ring(LateWork(), on_gpu=False)
     assert comm.wait(handle, 0.01)
     assert not comm._works
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_an_elastic_ring_begins_with_the_first_workers_and_who_comes_late_waits_for_nobody(
+    late: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The other places are empty."""
+    monkeypatch.setattr(gloo, "_PATIENCE", timedelta(seconds=5))
+    monkeypatch.setenv("GLOO_SOCKET_IFNAME", "lo")
+    monkeypatch.delenv("DMLC_NODE_HOST", raising=False)
+    comm = GlooComm()
+    comm._dist, comm.late = torch.distributed, late
+    comm.rank, comm.size, comm._first_size = (2, 3, 2) if late else (0, 3, 1)
+    role: Any = SimpleNamespace(worker_id=comm.rank, root_host="127.0.0.1", root_port=0)
+    ring = comm._elastic_ring(role)
+    assert (ring._group is None) is late
+    ring.close()
+    comm.adopt({})
+    assert not comm.late, "it takes part from here on"

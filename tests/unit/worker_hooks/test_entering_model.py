@@ -7,7 +7,7 @@ import io
 import json
 from dataclasses import asdict, replace
 from functools import partial
-from unittest.mock import Mock
+from unittest.mock import MagicMock, Mock
 
 import pytest
 
@@ -16,6 +16,7 @@ from dynamix_ps.membership.messages import Process
 from dynamix_ps.messages import Plan
 from tests.unit.worker_hooks.test_entering import HANDOVER
 from worker_hooks.entering_model import EnteringModel
+from worker_hooks.entries import Entries
 from worker_hooks.session import Session
 
 NEWCOMER, OTHER = Process("worker", 2, "w2b", "10.0.0.3:1"), Process("worker", 3, "w3b", "10.0.0.4:1")
@@ -50,6 +51,40 @@ def test_who_follows_learns_the_plan_and_the_offers_behind_each_sum() -> None:
     EnteringModel._tell_followers(follows)
     follows._switch.vote.assert_called_once_with(plan)
     assert follows._offered_to_others == offered
+
+
+@pytest.mark.parametrize(("followed", "vote"), [(False, 1), (True, 0)], ids=["nobody follows", "it may follow"])
+def test_where_nobody_follows_all_vote_at_once(followed: bool, vote: int) -> None:
+    model = Mock(_may_be_followed=followed, _offered={1: NEWCOMER}, _takes_in=True, _entries=Entries())
+    model._is_ready.return_value = False
+    assert EnteringModel._entry_vote.fget(model) == vote  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("leads", [False, True])
+def test_the_one_that_leads_gives_the_state_and_nobody_else(leads: bool) -> None:
+    model = Mock(_leads=leads, _givers={}, _followed=set(), _watch=MagicMock())
+    model._session.take_in.return_value = HANDOVER.planned
+    EnteringModel._take_in(model, 50, [NEWCOMER])
+    model._session.take_in.assert_called_once_with([NEWCOMER])
+    assert model._give.called is leads
+
+
+def test_the_others_are_told_of_a_newcomer_that_cannot_be_reached(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They wait for it."""
+    session = Mock()
+    for given in (True, False):
+        monkeypatch.setattr("worker_hooks.session.give", lambda *args, given=given: given)
+        assert Session.give_state(session, NEWCOMER, HANDOVER, Mock()) is given
+        assert session.is_gone.called is not given
+
+
+def test_who_does_not_follow_begins_with_the_round_of_the_others() -> None:
+    model = Mock(_exchange=Mock(present=[0, 2]), _givers={}, _followed=set(), _now=Mock(sum=None))
+    model._comm.elastic.status.return_value.first_incomplete = 812
+    handover = EnteringModel._hand_over(model, HANDOVER.planned)
+    newcomer = Mock(_handover=replace(HANDOVER, round=handover.round, planned=handover.planned))
+    EnteringModel._catch_up(newcomer)
+    newcomer._session.begin.assert_called_once_with(HANDOVER.planned, 812)
 
 
 def leading(followed: set[Process]) -> Mock:
