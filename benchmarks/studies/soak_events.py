@@ -1,4 +1,4 @@
-"""What happens to workers and servers of the soak: which kinds of events there are, when one can be, and its effect."""
+"""What happens to the roles of the soak: which kinds of events there are, when one can be, and its effect."""
 
 from __future__ import annotations
 
@@ -21,6 +21,8 @@ from dynamix_ps.run_record.requests import JOIN, LEAVE, request
 from dynamix_ps.run_record.run_folder import RunFolder
 
 AFTER_S = 1.0  # so long after its effect an event may still hold workers up
+SCHEDULERS = 4  # that may be lost within MINUTE_S: the launcher starts the fifth again, and not the sixth
+MINUTE_S = 60.0
 
 
 @dataclass(slots=True)
@@ -82,6 +84,7 @@ class Members:
     _gone_s: dict[int, float] = field(default_factory=dict)  # since when a server sums no more, monotonic
     _first_servers: frozenset[int] = field(init=False)
     _of_servers: list[dict[str, Any]] = field(default_factory=list)  # lines that tell of them
+    _schedulers_s: list[float] = field(default_factory=list)  # when each was started again, monotonic
     _newest: int = -1
     _tails: dict[Path, JsonLinesTail] = field(default_factory=dict)
 
@@ -102,13 +105,18 @@ class Members:
         return told
 
     def staying(self, role: str) -> frozenset[int]:
-        """Those workers or servers present that are not about to go."""
-        there = self.present if role == "worker" else self.servers
+        """Those workers or servers present that are not about to go; 0 for a scheduler that may be lost now."""
+        recent = [one for one in self._schedulers_s if one > time.monotonic() - MINUTE_S]
+        scheduler = frozenset({0} if len(recent) < SCHEDULERS else ())
+        there = {"worker": self.present, "server": self.servers, "scheduler": scheduler}[role]
         return frozenset(slot for slot in there if f"{role}-{slot}" not in self.awaited)
 
     def look(self) -> None:
         """Take in what is new, and end the wait for events that have had their effect."""
         self._look_at_servers()
+        for line in self._tails.setdefault(self.run.events_file, JsonLinesTail(self.run.events_file)).read():
+            if line["kind"] == "role_restarted" and line["role"] == "scheduler":
+                self._schedulers_s.append(_monotonic(line["time_s"]))
         for file in sorted(self.folder.glob("sums-*.jsonl")):
             rank, start = map(int, file.stem.split("-")[1:])
             for line in self._tails.setdefault(file, JsonLinesTail(file)).read():
@@ -157,6 +165,8 @@ class Members:
         """Whether a sum that is complete at this time shows the event, as the newest one."""
         if KINDS[event.kind].role == "server":
             return at_s > self._gone_s.get(event.slot, math.inf) > event.at_s
+        if KINDS[event.kind].role == "scheduler":
+            return any(at_s > one > event.at_s for one in self._schedulers_s)
         return (event.slot in self.present) == KINDS[event.kind].enters
 
 
@@ -184,13 +194,14 @@ def measure_pauses(events: Iterable[Event], told: Mapping[int, list[tuple[Sum, f
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """What can happen to a worker or a server.
+    """What can happen to a role.
 
     Attributes:
         what: in words.
         act: makes it happen.
         role: to which it happens.
-        enters: its effect is that the worker is in the sums; otherwise, that it is not.
+        enters: its effect is that the worker is in the sums; otherwise, that it is not. Of a scheduler: that it is
+            started again.
         after: when it has had its effect.
     """
 
@@ -232,6 +243,7 @@ KINDS = {
     "stop": Kind("stopped for longer than its lease", _send(signal.SIGSTOP), after=_go_on),
     "kill-server": Kind("`kill -9` of a server", _send(signal.SIGKILL), "server"),
     "stop-server": Kind("a server stopped for longer than its lease", _send(signal.SIGSTOP), "server", after=_go_on),
+    "kill-scheduler": Kind("`kill -9` of the scheduler", _send(signal.SIGKILL), "scheduler"),
     "notice": Kind("leaves by SIGTERM", _send(signal.SIGTERM)),
     "leave": Kind("leaves by `dynamix leave`", _ask(LEAVE)),
     "join": Kind("comes back by `dynamix join`", _ask(JOIN), enters=True),

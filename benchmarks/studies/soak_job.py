@@ -52,8 +52,12 @@ class Plan:
     seed: int = 0
 
     def roles(self, role: str) -> tuple[int, int]:
-        """How many workers or servers there are, and how few."""
-        return (self.workers, self.fewest) if role == "worker" else (self.servers, self.fewest_servers)
+        """How many of these roles there are, and how few."""
+        return {
+            "worker": (self.workers, self.fewest),
+            "server": (self.servers, self.fewest_servers),
+            "scheduler": (min(self.servers, 1), 0),
+        }[role]
 
 
 FULL = Plan(events=100, during_s=1800.0, workers=8, fewest=4, servers=3, pause_s=0.1)
@@ -192,7 +196,8 @@ class SoakJob:
         for kind in self._chance.sample(list(KINDS), len(KINDS)):
             role = KINDS[kind].role
             count, fewest = self._plan.roles(role)
-            roles = [(slot, pids.get(f"{role}-{slot}", 0)) for slot in range(count)]
+            names = {slot: f"{role}-{slot}" if role != "scheduler" else role for slot in range(count)}
+            roles = [(slot, pids.get(name, 0)) for slot, name in names.items()]
             if able := [one for one in roles if KINDS[kind].can(self._members, *one, fewest)]:
                 event = self._members.begin(kind, *self._chance.choice(able), number=len(self._outcome.events))
                 self._outcome.events.append(event)

@@ -27,6 +27,10 @@ EVENTS: dict[str, tuple[dict[str, Any], str]] = {
         {"code": -9, "how": "was killed by SIGKILL", "restart_in_s": None},
         "the arbitrator was killed by SIGKILL; it is not started again",
     ),
+    "scheduler_exit": (
+        {"how": "was killed by SIGKILL", "restart_in_s": 0.5},
+        "the scheduler was killed by SIGKILL; training goes on; it starts again in 0.5 s",
+    ),
     "plan_applied": (
         {"version": 3, "iteration": 120, "batch_sizes": [64, 128, 256]},
         "plan 3 applied at iteration 120: 64 128 256",

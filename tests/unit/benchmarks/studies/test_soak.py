@@ -14,7 +14,7 @@ import torch
 from torch.nn.functional import cross_entropy
 
 from benchmarks.studies.soak import page, row_of
-from benchmarks.studies.soak_events import KINDS, Event, Members, measure_pauses
+from benchmarks.studies.soak_events import KINDS, SCHEDULERS, Event, Members, measure_pauses
 from benchmarks.studies.soak_job import FULL, RING, SHORT, Outcome, config_of
 from benchmarks.studies.soak_training import (
     RATE,
@@ -176,7 +176,7 @@ def test_a_sum_of_a_worker_that_counts_as_lost_is_none_of_the_job(tmp_path: Path
     assert history(one for sums in members.told.values() for one, _ in sums)[1] == []
 
 
-@pytest.mark.parametrize("kind", [name for name in KINDS if name != "join"])
+@pytest.mark.parametrize("kind", [name for name, kind in KINDS.items() if kind.role != "scheduler" and name != "join"])
 def test_nobody_goes_where_too_few_would_stay(tmp_path: Path, kind: str) -> None:
     members = Members(tmp_path, run_in(tmp_path), frozenset({0, 1, 2}), present=frozenset({0, 1, 2}))
     assert KINDS[kind].can(members, 0, pid=5, fewest=2)
@@ -185,6 +185,25 @@ def test_nobody_goes_where_too_few_would_stay(tmp_path: Path, kind: str) -> None
     members.begin("kill-server" if KINDS[kind].role == "server" else "kill", 1, pid=6, number=0)
     assert not KINDS[kind].can(members, 0, pid=5, fewest=2)
     assert not KINDS[kind].can(members, 1, pid=6, fewest=1), "one thing at a time"
+
+
+def test_a_scheduler_is_lost_again_when_it_has_been_started_again_and_not_too_often(tmp_path: Path) -> None:
+    run = run_in(tmp_path)
+    run.path.mkdir(parents=True)
+    members, kind = Members(tmp_path, run, frozenset()), KINDS["kill-scheduler"]
+    for restarts in range(1, SCHEDULERS + 1):
+        assert kind.can(members, 0, pid=5, fewest=0) and not kind.can(members, 0, pid=0, fewest=0)
+        members.begin("kill-scheduler", 0, pid=5, number=0)
+        tell(tmp_path, 0, 2 * restarts, [0], time.monotonic())
+        members.look()
+        assert not kind.can(members, 0, pid=5, fewest=0), "nothing is in its place"
+        with run.events_file.open("a") as file:
+            line = {"kind": "role_restarted", "role": "scheduler", "restarts": restarts, "time_s": time.time()}
+            file.write(json.dumps(line) + "\n")
+        tell(tmp_path, 0, 2 * restarts + 1, [0], time.monotonic() + 0.5)
+        members.look()
+        assert not members.awaited
+    assert not kind.can(members, 0, pid=5, fewest=0)
 
 
 def test_who_is_gone_may_come_back(tmp_path: Path) -> None:
