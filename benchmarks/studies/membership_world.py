@@ -296,7 +296,7 @@ class World:
         quiet = 0
         for _ in range(_MOST_ACTIONS):
             disturb(self)
-            if not any(self.alive(process) for process in self.workers) or self.coordinator.members.finished:
+            if not any(self.alive(process) for process in self.workers):
                 break
             if self.act():
                 quiet = 0
@@ -318,8 +318,6 @@ class World:
         trained = [w for w in self.workers.values() if w.schedule]
         if len(self._states) < self.job.rounds and trained and all(w.over == "left" for w in trained):
             raise Violation(f"all have left after {len(self._states)} of {self.job.rounds} rounds")
-        if self.coordinator.members.finished and not stuck:
-            return
         if stuck:
             rounds = {str(w.process): (w.round, w.generation, w.frozen, w.last, w.current.pushed) for w in stuck}
             raise Violation(f"stuck: {rounds}, change {self.coordinator.change}, gone {self.coordinator.members.gone}")
