@@ -247,10 +247,9 @@ class WorkerMember:
             return frozenset((*silent, *self._servers.serving(servers)))
 
     def _act(self, message: FromCoordinator) -> Iterable[ToCoordinator]:
-        if self._process.slot in self._left and isinstance(message, Freeze | Resume):
-            self._passed = True
-            return []  # the others are beyond its last round; that it leaves is told next
         match message:
+            case Freeze(generation) | Resume(generation) if self._passes(generation):
+                self._passed = True  # the others are beyond its last round; that it leaves is told next
             case Freeze(generation):
                 return [Status(generation, self._freeze(generation))]
             case Resume():
@@ -266,6 +265,10 @@ class WorkerMember:
             case Refused(_, reason) | Ended(reason) | Finish(reason) if not self._closing.is_set():
                 self._replaced(reason)
         return []
+
+    def _passes(self, generation: int) -> bool:
+        """Whether it has left before this change. A decision that is repeated on a new connection begins none."""
+        return self._process.slot in self._left and generation > self._generation
 
     def _freeze(self, generation: int) -> int | None:
         """The first incomplete round, which none completes from now on; none before it has what others may need."""

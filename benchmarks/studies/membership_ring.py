@@ -168,8 +168,9 @@ class RingWorker(Worker):
         return replies
 
     def _passes(self, message: Any) -> bool:
-        """The others are in a change in which who has left has no part."""
-        return self._departs and self.process in self._left and isinstance(message, Freeze | Resume)
+        """The others are in a change in which who has left has no part. A decision that is repeated tells of none."""
+        is_of_change = isinstance(message, Freeze | Resume) and message.generation > self.generation
+        return self._departs and self.process in self._left and is_of_change
 
     @property
     def to_name(self) -> int | None:

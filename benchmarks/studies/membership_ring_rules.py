@@ -73,6 +73,13 @@ class WaitsInChanges(RingWorker):
         return [] if has_left and isinstance(message, Freeze | Resume) else super()._follow(sender, message)
 
 
+class GoesWhenTold(RingWorker):
+    """Takes a decision that is repeated for a change of the others, which may still need it."""
+
+    def _passes(self, message: Any) -> bool:
+        return self._departs and self.process in self._left and isinstance(message, Freeze | Resume)
+
+
 class CountsAtOnce(RingWorker):
     """Names its first round, of which it has the state before, and not the sums before."""
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from benchmarks.studies.membership_ring import RingWorker
-from benchmarks.studies.membership_ring_rules import OFF, OFF_WHEN_ENTERING, OFF_WHEN_LEAVING
+from benchmarks.studies.membership_ring_rules import OFF, OFF_WHEN_ENTERING, OFF_WHEN_LEAVING, GoesWhenTold
 from benchmarks.studies.membership_world import Job
 from dynamix_ps.membership.coordinator import Coordinator
 from dynamix_ps.membership.data_messages import Answer, Caught, Copy, Following, Told
@@ -176,6 +176,7 @@ class Rule:
 
 
 _RING = Job(4, 0, worker_class=RingWorker)
+_RING_LEFT = Job(4, 0, rounds=8, worker_class=RingWorker)
 _RING_JOINED = Job(4, 0, rounds=10, worker_class=RingWorker)
 RULES = (
     Rule("freeze", {"worker_class": WithoutFreeze}, {"kill worker": 1}, Job(3, 2)),
@@ -214,6 +215,13 @@ RULES = (
     *(
         Rule(f"{name} of a ring", {"worker_class": off}, {"leave": 2, "kill worker": 2}, _RING, 0.05)
         for name, off in OFF_WHEN_LEAVING.items()
+    ),
+    Rule(
+        "staying of a ring where a decision is repeated",
+        {"worker_class": GoesWhenTold},
+        {"leave": 3, "reconnect": 4},
+        _RING_LEFT,
+        0.03,
     ),
     *(
         Rule(f"{name} of a ring", {"worker_class": off}, {"join": 2, "kill worker": 2}, _RING_JOINED, 0.04)

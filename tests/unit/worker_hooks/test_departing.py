@@ -104,6 +104,15 @@ def test_a_change_that_begins_later_goes_without_it(member: Made) -> None:
     assert (plane.over, said.last) == ([True], [Leave()])
 
 
+def test_a_decision_that_is_repeated_on_a_new_connection_is_no_change(member: Made) -> None:
+    """Others may still need what it passes on of its last round."""
+    one, plane, said = member
+    one.others_left([0])
+    assert one._act(FOUNDED) == []
+    one.close()
+    assert (plane.over, said.last) == ([False], [Leave()])
+
+
 def test_who_has_named_the_round_after_its_last_one_is_lost_so_that_all_hear_of_it(member: Made) -> None:
     one, plane, said = member
     assert one._act(Freeze(2)) == [Status(2, 5)]
