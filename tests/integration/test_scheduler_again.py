@@ -8,9 +8,11 @@ from __future__ import annotations
 import os
 import signal
 
+import psutil
 import pytest
 
 from tests.integration.test_late_workers import PATIENCE_S, Job, job
+from tests.launching import wait_for
 
 pytestmark = pytest.mark.timeout(180)
 
@@ -69,6 +71,39 @@ def test_newcomers_that_come_before_it_wait_for_it() -> None:
         one.kill_server(0, left=EVERYBODY)  # what comes is summed by the newcomer alone
         one.round(EVERYBODY)
         end(one, "server-0")
+
+
+def test_newcomers_that_come_before_all_others_wait_for_these() -> None:
+    """Servers are stopped, so it hears of the workers alone at first."""
+    with job() as one:
+        one.round(EVERYBODY)
+        one.kill(1, left=[0, 2])
+        servers = [one.processes[f"server-{number}"].pid for number in (0, 1)]
+        for pid in servers:
+            os.kill(pid, signal.SIGSTOP)
+        one.kill_scheduler()
+        one.start_scheduler()
+        await_connection(one, "scheduler", "worker-0")
+        one.start_worker(1, starts=1)
+        await_connection(one, "worker-1", "scheduler")
+        for pid in servers:
+            os.kill(pid, signal.SIGCONT)
+        one.expect_ready([1])
+        one.round([0, 2])
+        one.admit(1, others=[0, 2])
+        one.round(EVERYBODY)
+        end(one)
+
+
+def await_connection(one: Job, name: str, other: str) -> None:
+    """Wait until the process of this name has a connection to where the other one listens."""
+    process, listener = (psutil.Process(one.processes[each].pid) for each in (name, other))
+
+    def is_connected() -> bool:
+        ports = {found.laddr.port for found in listener.net_connections("tcp") if found.status == psutil.CONN_LISTEN}
+        return any(found.raddr and found.raddr.port in ports for found in process.net_connections("tcp"))
+
+    wait_for(is_connected, f"a connection of {name} to {other}", PATIENCE_S)
 
 
 def test_one_that_was_lost_meanwhile_is_not_waited_for() -> None:
