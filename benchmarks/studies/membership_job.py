@@ -17,6 +17,7 @@ from typing import Literal
 
 from benchmarks.studies.launching import launched
 from dynamix_ps.config.schema import BatchBounds, Cluster, Config, Elastic, Metrics, Policy, Server, Worker
+from dynamix_ps.data_planes import DATA_PLANES
 from dynamix_ps.run_record.json_lines import JsonLinesTail
 from dynamix_ps.run_record.run_folder import RunFolder
 
@@ -136,13 +137,13 @@ def config_of(folder: Path, event: Event, struck: int) -> Config:
     options: dict[str, object] = {"struck": struck, "at": STRUCK_AT, "signal": int(event.signal), "out": folder}
     if event.to_server:
         options["server"] = struck % SERVERS
+    servers = (Server(),) * SERVERS if DATA_PLANES[event.comm].has_servers else None
     length = {"settled": SETTLED} if event.comes_back else {"iterations": ITERATIONS}
-    on_ring = event.comm == "gloo"
     return Config(
         name="membership",
         run_dir=str(folder / "runs"),
         comm=event.comm,
-        cluster=Cluster(servers=None if on_ring else (Server(),) * SERVERS, workers=(Worker(batch=BATCH),) * WORKERS),
+        cluster=Cluster(servers=servers, workers=(Worker(batch=BATCH),) * WORKERS),
         batch=BatchBounds(min=1, max=4 * BATCH),
         elastic=Elastic(min_workers=WORKERS - 1, restarts=int(event.comes_back)),
         window=10,

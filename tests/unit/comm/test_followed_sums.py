@@ -112,9 +112,9 @@ def test_it_may_enter_when_it_has_caught_up() -> None:
 def test_who_never_catches_up_enters_and_is_waited_for(caplog: pytest.LogCaptureFixture) -> None:
     with following() as (giver, taker):
         for number in range(8):
-            give(giver, number, np.full(300, float(number)))
+            give(giver, number, np.full(MOST_BYTES, float(number)))
         assert giver.is_ready and "does not catch up" in caplog.text
-        assert [taken(taker, number, 300)[0] for number in range(8)] == list(range(8)), "nothing is left out"
+        assert [taken(taker, number, MOST_BYTES)[0] for number in range(8)] == list(range(8)), "nothing is left out"
 
 
 def test_sums_that_it_has_got_are_kept_no_more() -> None:
