@@ -103,7 +103,7 @@ def test_every_replica_is_struck_by_turns_and_what_has_ended_does_not_run_again(
 def test_the_page_has_ours_beside_torchft_and_keeps_the_table_of_the_study(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    kill, join = CASES[0], CASES[-1]
+    kill, join = (next(case for case in CASES if case.key == key) for key in ("kill", "join"))
     ours = [
         membership.row_of(kill, 0, OurOutcome(0.2, 0.5, 0, 0, True)),
         membership.row_of(join, 0, OurOutcome(0.2, 0.5, 0, 0, True, copy_s=0.25, first_sample_s=6.0)),
