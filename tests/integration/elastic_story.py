@@ -22,7 +22,7 @@ from dynamix_ps.arbitrator.journal import DECISIONS
 from dynamix_ps.run_record.json_lines import JsonLinesTail
 from dynamix_ps.run_record.run_folder import RunFolder
 from tests.integration.replay import replayed
-from tests.launching import dynamix, launch_by
+from tests.launching import assert_nothing_left, dynamix, launch_by, run_id_in
 
 SAMPLES, WORKERS = 400, 4
 PLAIN = f"""\
@@ -226,3 +226,14 @@ class Story:
         order = [number for one in sums or self.sums(rank) for number in one["numbers"]]
         epochs = [sorted(order[begin : begin + SAMPLES]) for begin in range(0, len(order), SAMPLES)]
         assert epochs == [list(range(SAMPLES))] * (self.epochs or len(epochs))
+
+
+def trained(story: Story) -> dict[str, Any]:
+    """Train to the end, which must be a good one. Returns the summary."""
+    job = story.launch()
+    output, _ = job.communicate(timeout=200)
+    assert job.returncode == 0, output
+    record = RunFolder((story.folder / "runs" / "latest").resolve())
+    assert_nothing_left(run_id_in(record.path.name))
+    summary: dict[str, Any] = json.loads(record.summary_json.read_text())
+    return summary

@@ -2,30 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from dynamix_ps.run_record.run_folder import RunFolder
-from tests.integration.elastic_story import KILL_SERVER, SAMPLES, Story
-from tests.launching import assert_nothing_left, run_id_in
+from tests.integration.elastic_story import KILL_SERVER, SAMPLES, Story, trained
 
 pytestmark = pytest.mark.timeout(240)
 
 ITERATIONS = 6 * SAMPLES // 24
-
-
-def trained(story: Story) -> dict[str, Any]:
-    """Train to the end, which must be a good one. Returns the summary."""
-    job = story.launch()
-    output, _ = job.communicate(timeout=200)
-    assert job.returncode == 0, output
-    record = RunFolder((story.folder / "runs" / "latest").resolve())
-    assert_nothing_left(run_id_in(record.path.name))
-    summary: dict[str, Any] = json.loads(record.summary_json.read_text())
-    return summary
 
 
 def test_the_last_server_sums_what_two_lost_ones_had(tmp_path: Path) -> None:
