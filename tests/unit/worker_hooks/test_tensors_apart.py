@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import subprocess
+import sys
 from collections import OrderedDict
 from typing import Any
 
@@ -101,6 +103,22 @@ def test_what_shares_its_memory_is_sent_once_and_shares_it_again() -> None:
     out.seek(0)
     first, second, third = tensors_apart.read(out)
     assert first is second and torch.equal(first[1:], third)
+
+
+def test_reading_imports_next_to_nothing() -> None:
+    """The others wait meanwhile, or keep their sums. For a tensor like one without data, torch imports 500 modules."""
+    out = io.BytesIO()
+    tensors_apart.write({"all": TENSORS}, out)
+    code = (
+        "import io, sys\n"
+        "from worker_hooks.torch import tensors_apart\n"
+        "before = set(sys.modules)\n"
+        "tensors_apart.read(io.BytesIO(sys.stdin.buffer.read()))\n"
+        "print(sys.modules.keys() - before)\n"
+        "assert len(sys.modules.keys() - before) < 10"
+    )
+    done = subprocess.run([sys.executable, "-c", code], input=out.getvalue(), capture_output=True, timeout=100)
+    assert done.returncode == 0, f"{done.stdout.decode()[:1000]}{done.stderr.decode()}"
 
 
 def test_what_is_no_tensor_stays_as_it_is() -> None:
