@@ -12,6 +12,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from dynamix_ps.comm.ring_group import Over, RingGroup
 
 
@@ -69,7 +71,7 @@ class RingSums:
     def _start(self, part: Part, group: RingGroup) -> None:
         memory = self._spare.pop(part.name, None)
         if memory is None or (memory.shape, memory.dtype) != (part.buffer.shape, part.buffer.dtype):
-            memory = part.buffer.new_empty(part.buffer.shape)
+            memory = _memory_like(part.buffer)
         memory[: part.begin] = 0
         memory[part.begin :] = part.buffer[part.begin :]
         part.sum, part.work = memory, group.sum(memory)
@@ -108,3 +110,10 @@ class RingSums:
         """These are the sums of the open round."""
         for part in self._open:
             part.sum, part.is_summed = sums[part.name], True
+
+
+def _memory_like(buffer: Any) -> Any:
+    """New memory. NumPy asks for a large one in huge pages, so the first sums of a worker that enters come sooner."""
+    import torch
+
+    return torch.from_numpy(np.empty_like(buffer.numpy()))
