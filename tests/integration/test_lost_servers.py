@@ -26,7 +26,8 @@ def fault(rank, iteration):
     assert [one["present"] for one in sums] == [[0, 1, 2, 3]] * ITERATIONS, "no worker is lost, and no sum"
     order = [number for one in sums for number in one["numbers"]]
     assert sorted(order[:SAMPLES]) == list(range(SAMPLES)), "every sample once"
-    assert summary["reason"] == "all workers finished; server-1 was killed by SIGKILL; server-0 was killed by SIGKILL"
+    why, *ends = summary["reason"].split("; ")  # both ends may be seen in one look
+    assert (why, sorted(ends)) == ("all workers finished", [f"server-{n} was killed by SIGKILL" for n in (0, 1)])
     assert [loss.split(",")[0] for loss in summary["losses"]] == [
         "2 of 3 servers: server 1 lost",
         "1 of 3 servers: server 0 lost",
