@@ -126,8 +126,8 @@ class NetworkSample:
 class WindowRecord:
     """What one worker saw over one window of iterations. Unknown values are NaN, never 0.
 
-    compute_s, push_pull_s, wait_s and input_s are totals over the window; together they make duration_s up to
-    bookkeeping. The worker that arrives last at the gradient sum waits only for the network, so push_pull_s is the
+    compute_s, push_pull_s, wait_s, input_s and outside_s are totals over the window; together they make duration_s up
+    to bookkeeping. The worker that arrives last at the gradient sum waits only for the network, so push_pull_s is the
     smallest blocked time among the workers, and wait_s is what this worker was blocked beyond it, by other workers.
     """
 
@@ -145,6 +145,10 @@ class WindowRecord:
     push_pull_s: Annotated[float, Metric("Time blocked in the gradient sum by the network", SECONDS)] = NAN
     wait_s: Annotated[float, Metric("Time blocked in the gradient sum by other workers", SECONDS)] = NAN
     input_s: Annotated[float, Metric("Time waiting for the batch", SECONDS)]
+    outside_s: Annotated[
+        float,
+        Metric("Time between a step and the next batch that does not recur: evaluation, logging, saving", SECONDS),
+    ] = NAN
     loss: Annotated[float, Metric("Mean loss over the worker's samples", LOSS, gauge="loss")] = NAN
     accuracy: Annotated[float, Metric("Accuracy on the worker's samples", FRACTION, gauge="accuracy_ratio")] = NAN
     global_samples: Annotated[int, Metric("Samples, or tokens, of all workers", SAMPLES, scope="cluster")]

@@ -21,12 +21,14 @@ class Entry:
         keys: the keys under `policy:` that only this policy takes.
         central: whether an arbitrator decides for all workers; otherwise each worker chooses its own size, and there is
             no arbitrator.
+        measures: whether it decides by measured speeds; its proposals then need evidence (policy/evidence/).
     """
 
     target: str
     description: str
     keys: tuple[str, ...] = ()
     central: bool = True
+    measures: bool = False
 
 
 _BASELINES = "dynamix_ps.policy.baselines"
@@ -36,21 +38,29 @@ POLICIES = {
     "proportional": Entry(
         f"{_BASELINES}.proportional:ProportionalPolicy",
         "Keeps the global batch and shares it in proportion to measured throughput.",
+        measures=True,
     ),
     "pid": Entry(
         f"{_BASELINES}.pid:pid_policy",
         "The dynamic-batching controller: equalises compute times step by step.",
         ("pid",),
+        measures=True,
     ),
     "lbbsp": Entry(
         f"{_BASELINES}.lbbsp:lbbsp_policy",
         "LB-BSP: shares by forecast speed, or moves samples from the slowest worker to the fastest.",
         ("lbbsp",),
+        measures=True,
     ),
-    "lbb": Entry(f"{_BASELINES}.lbb:LbbPolicy", "LBB: solves for equal times from a profile that it learns on line."),
+    "lbb": Entry(
+        f"{_BASELINES}.lbb:LbbPolicy",
+        "LBB: solves for equal times from a profile that it learns on line.",
+        measures=True,
+    ),
     "goodput": Entry(
         f"{_BASELINES}.goodput:GoodputPolicy",
         "The global batch of largest goodput by the measured noise scale, split so that all finish together.",
+        measures=True,
     ),
     "random": Entry(
         f"{_BASELINES}.random_sizes:RandomSizesPolicy", "Draws every size anew in every window, as a control."
@@ -59,6 +69,7 @@ POLICIES = {
         "dynamix_ps.policy.learned.factory:learned_policy",
         "The learned policy: corrects the advice of a model, with a safety net.",
         ("ppo", "safety"),
+        measures=True,
     ),
     "stigmergy": Entry(
         "dynamix_ps.policy.stigmergy.policy:stigmergy_policy",

@@ -19,6 +19,7 @@ from dynamix_ps.config.schema import Config
 from dynamix_ps.config.validate import Finding
 from dynamix_ps.errors import PolicyError
 from dynamix_ps.policy.base import Policy
+from dynamix_ps.policy.evidence.weighed import WeighedPolicy
 
 
 class _OptionsError(PolicyError):
@@ -27,6 +28,8 @@ class _OptionsError(PolicyError):
 
 def make_policy(config: Config, n_workers: int, rng: np.random.Generator, resume: Path | None = None) -> Policy:
     """The policy that a configuration asks for; a learned one comes with its safety net, unless that is turned off.
+
+    What a policy that ships proposes from measured speeds needs evidence, but not in the paper's space, as published.
 
     Args:
         rng: its only source of random numbers.
@@ -40,7 +43,10 @@ def make_policy(config: Config, n_workers: int, rng: np.random.Generator, resume
     offered = {"config": config, "n_workers": n_workers, "rng": rng, "resume": resume}
     arguments = _arguments(name, target, offered, options)
     if not is_target(name):
-        return target(**arguments)
+        policy, ppo = target(**arguments), config.policy.ppo
+        if not entry_of(name).measures or (name == "ppo" and ppo.space == "paper"):
+            return policy
+        return WeighedPolicy(policy, n_workers, explores=name == "ppo" and ppo.learn and config.mode == "adapt")
     try:
         policy = target(**arguments)
     except PolicyError:

@@ -158,6 +158,9 @@ def arrays_of(view: View) -> WindowArrays:
     if view.ring:
         columns["push_busy"] = np.where(present, _largest(columns["push_busy"].tolist()), NAN)
     columns |= {name: np.float64(getattr(first, name)) for name in OF_CLUSTER}
+    away_s = max((record.outside_s for record in view.reported if record.outside_s > 0), default=0.0)
+    columns["worker_duration_s"] = columns["worker_duration_s"] - away_s  # nobody trains while one evaluates alone
+    columns["duration_s"] -= away_s
     columns["lr_ratio"] *= view.plan.lr_factor  # a rate that the plan has lowered is as low as one that the script has
     # of an absent worker nothing is known
     columns |= _columns(view.links, present, OF_LINK) if view.links else dict.fromkeys(OF_LINK, NAN)

@@ -11,10 +11,13 @@ takes (network_times.py).
 
 from __future__ import annotations
 
+from typing import Protocol, runtime_checkable
+
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dynamix_ps.apportion import Whole, split
+from dynamix_ps.policy.base import Policy
 from dynamix_ps.policy.cluster_model.compute_times import ComputeMeter, ComputeTimes, Lines, together_within
 from dynamix_ps.policy.cluster_model.efficiency import NoiseScale
 from dynamix_ps.policy.cluster_model.recurrence import Recurrence
@@ -127,3 +130,10 @@ class ClusterModel:
     def unmeasured(self) -> int:
         """Samples per iteration planned for workers of unknown speed, for a live cluster."""
         return 0 if self.compute.all_known else int(self.window.planned[~self.compute.known].sum())
+
+
+@runtime_checkable
+class ModelPolicy(Policy, Protocol):
+    """A policy that lets its model of the cluster observe every clean window that it decides by."""
+
+    model: ClusterModel

@@ -15,36 +15,27 @@ comparable, and the reference is the present B; the same holds near the end of t
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
 from dataclasses import replace
-from pathlib import Path
-from typing import Any, Protocol
 
 import numpy as np
 
 from dynamix_ps.apportion import largest_change
 from dynamix_ps.config.schema import Safety
-from dynamix_ps.policy.base import Decision, Learner, Policy, View
+from dynamix_ps.policy.base import Decision, View
 from dynamix_ps.policy.baselines.steady_times import DEAD_BAND
 from dynamix_ps.policy.cluster_model.efficiency import finishing, goodput
-from dynamix_ps.policy.cluster_model.model import ClusterModel
+from dynamix_ps.policy.cluster_model.model import ModelPolicy
 from dynamix_ps.policy.cluster_model.network_times import StepTimes
+from dynamix_ps.policy.inner_learner import InnerLearner
 from dynamix_ps.policy.window_arrays import WindowArrays
 
 
-class ModelPolicy(Policy, Protocol):
-    """A policy that lets its model of the cluster observe every clean window."""
-
-    model: ClusterModel
-
-
-class SafetyNet:
+class SafetyNet(InnerLearner):
     """A policy under supervision. The policy inside continues to learn while it rests."""
 
     def __init__(self, policy: ModelPolicy, safety: Safety) -> None:
-        self.name = policy.name
-        self._policy = policy
-        self._model = policy.model
+        super().__init__(policy)
+        self.model = policy.model
         self._safety = safety
         self._times = StepTimes()
         self._asked: tuple[int, ...] | None = None  # sizes that the policy asked for in the plan in force
@@ -53,11 +44,11 @@ class SafetyNet:
 
     def decide(self, view: View) -> Decision:
         """The policy's sizes, or proportional shares instead."""
-        answer = self._policy.decide(view)
+        answer = self.inner.decide(view)
         if not view.clean:
             return replace(answer, batch_sizes=view.plan.batch_sizes, note="", fallback=self._rest > 0)
         asked, self._asked = self._asked, None
-        self._times.observe(self._model)
+        self._times.observe(self.model)
         self._rest = max(self._rest - 1, 0)
         if self._rest:
             return self._proportional_shares(view, answer)
@@ -69,30 +60,12 @@ class SafetyNet:
             why = "its answer was not one finite size per worker" if invalid else worse
             self._worse, self._rest = 0, self._safety.rest_windows
             return self._proportional_shares(view, answer, f"proportional shares for {self._rest} windows: {why}")
-        self._asked = _guarded(answer.batch_sizes, self._model.window)
+        self._asked = _guarded(answer.batch_sizes, self.model.window)
         return replace(answer, batch_sizes=self._asked)
-
-    @property
-    def update_due(self) -> bool:
-        return isinstance(self._policy, Learner) and self._policy.update_due
-
-    def begin_update(self) -> Callable[[], Any]:
-        return self._learner.begin_update()
-
-    def finish_update(self, finished: Any) -> Mapping[str, Any]:
-        return self._learner.finish_update(finished)
-
-    def save(self, file: Path) -> None:
-        self._learner.save(file)
-
-    @property
-    def _learner(self) -> Learner:
-        assert isinstance(self._policy, Learner)  # else no update is ever due
-        return self._policy
 
     def _proportional_shares(self, view: View, answer: Decision, note: str = "") -> Decision:
         """B0 split by measured speeds, or the present sizes if they differ from it by no more than the dead-band."""
-        sizes, model = view.plan.batch_sizes, self._model
+        sizes, model = view.plan.batch_sizes, self.model
         if model.compute.known.any():
             wanted = tuple(model.shares(int(model.window.reference_batch), model.compute.now).tolist())
             sizes = wanted if largest_change(sizes, wanted) > DEAD_BAND else sizes
@@ -100,7 +73,7 @@ class SafetyNet:
 
     def _shortfall(self) -> float:
         """Relative difference by which this window misses the reference goodput; NaN if unknown."""
-        model, window = self._model, self._model.window
+        model, window = self.model, self.model.window
         step_s = self._times.step_s
         if not model.compute.known.any() or not step_s > 0:
             return math.nan

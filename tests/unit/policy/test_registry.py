@@ -8,6 +8,7 @@ from dynamix_ps.config.schema import LbBsp, Pid, Policy, Ppo, Safety
 from dynamix_ps.messages import Plan
 from dynamix_ps.policy.base import Policy as Decider
 from dynamix_ps.policy.baselines.lbbsp import LbBspCpuPolicy, LbBspGpuPolicy
+from dynamix_ps.policy.evidence.weighed import WeighedPolicy
 from dynamix_ps.policy.learned.policy import PpoPolicy
 from dynamix_ps.policy.learned.safety_net import SafetyNet
 from dynamix_ps.policy.registry import make_policy
@@ -17,6 +18,13 @@ from tests.policy_cluster import SmallCluster, assert_valid
 
 def made(policy: Policy, workers: int = 3) -> Decider:
     return make_policy(config(workers).model_copy(update={"policy": policy}), workers, np.random.default_rng(0))
+
+
+def inside(policy: Policy) -> Decider:
+    """The policy whose proposals need evidence."""
+    weighed = made(policy)
+    assert isinstance(weighed, WeighedPolicy)
+    return weighed.inner
 
 
 @pytest.mark.parametrize("name", POLICIES)
@@ -48,11 +56,11 @@ def test_the_learned_policy_that_ships_ends_training_with_larger_batches() -> No
 
 
 def test_lbbsp_has_a_rule_for_each_kind_of_cluster() -> None:
-    assert isinstance(made(Policy(name="lbbsp")), LbBspCpuPolicy)
-    assert isinstance(made(Policy(name="lbbsp", lbbsp=LbBsp(rule="gpu"))), LbBspGpuPolicy)
+    assert isinstance(inside(Policy(name="lbbsp")), LbBspCpuPolicy)
+    assert isinstance(inside(Policy(name="lbbsp", lbbsp=LbBsp(rule="gpu"))), LbBspGpuPolicy)
 
 
 def test_a_learned_policy_has_a_safety_net_unless_that_is_turned_off() -> None:
     fresh = Ppo(file="fresh", learn=True)
-    assert isinstance(made(Policy(name="ppo", ppo=fresh)), SafetyNet)
-    assert isinstance(made(Policy(name="ppo", ppo=fresh, safety=Safety(enabled=False))), PpoPolicy)
+    assert isinstance(inside(Policy(name="ppo", ppo=fresh)), SafetyNet)
+    assert isinstance(inside(Policy(name="ppo", ppo=fresh, safety=Safety(enabled=False))), PpoPolicy)

@@ -1,0 +1,8 @@
+"""A plan needs evidence: what a policy measures must exceed the scatter of the measurements. In reading order:
+
+joined_windows  windows that are too short to measure become one
+scatter         how much measurements differ that should be equal
+claims          which claims of a proposal exceed it
+trial           whether a new plan has made training slower
+weighed         a policy whose proposals pass only with evidence
+"""

@@ -1,0 +1,69 @@
+"""Which claims of a proposal count. Pure.
+
+A proposal claims that workers are faster or slower than their present shares say, and that another global batch is
+better. The claim about a worker counts if it exceeds SURE standard deviations of the worker's own times, in the newest
+window, or in the mean of the windows since the last plan. One such worker is enough, as shares add up to 1. The claim
+about the global batch counts in the same way, where the standard deviation is that of the claims themselves: they rest
+on the noise scale, whose estimates scatter more than any time. All of this is chosen by us.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from dynamix_ps.policy.evidence.scatter import Scatter
+from dynamix_ps.policy.window_arrays import Array
+
+SURE = 3.0  # standard deviations
+KEPT = 8  # windows, the newest
+BATCH_DEVIATION = 0.25  # of log(B), assumed: a factor of 2 counts in the second window, one of 1.2 in the seventh
+
+
+class Counts(NamedTuple):
+    """What of a proposal counts."""
+
+    shares: bool
+    batch: bool
+
+
+class Claims:
+    """The claims since the last plan."""
+
+    def __init__(self) -> None:
+        self._shares: deque[Array] = deque(maxlen=KEPT)
+        self._batches: deque[Array] = deque(maxlen=KEPT)
+        self._scatter = Scatter()  # of claims about the global batch
+
+    def restart(self) -> None:
+        """A new plan is in force."""
+        self._shares.clear()
+        self._batches.clear()
+        self._scatter.restart()
+
+    def see(self, planned: Sequence[int], wanted: Sequence[float], deviations: Array) -> Counts:
+        """The sizes of the plan in force, and those that a policy wants in their place, for the same workers.
+
+        Args:
+            deviations: of the logarithms of the workers' times, (workers,).
+        """
+        now, then = np.asarray(planned, dtype=np.float64), np.asarray(wanted, dtype=np.float64)
+        batch = np.log(then.sum() / now.sum())
+        there = now > 0
+        shares = np.log(then, where=there, out=np.zeros(len(now))) - np.log(now, where=there, out=np.zeros(len(now)))
+        self._shares.append(np.where(there, shares - batch, 0.0))
+        self._batches.append(batch)
+        self._scatter.see(batch)
+        return Counts(
+            shares=_count(self._shares, deviations),
+            batch=_count(self._batches, self._scatter.deviation(BATCH_DEVIATION)),
+        )
+
+
+def _count(claims: Sequence[Array], deviation: Array) -> bool:
+    mean = np.abs(np.mean(claims, axis=0)) * math.sqrt(len(claims))
+    return bool((np.maximum(np.abs(claims[-1]), mean) > SURE * deviation).any())
