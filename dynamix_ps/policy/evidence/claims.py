@@ -43,7 +43,6 @@ class Claims:
         """A new plan is in force."""
         self._shares.clear()
         self._batches.clear()
-        self._scatter.restart()
 
     def see(self, planned: Sequence[int], wanted: Sequence[float], deviations: Array) -> Counts:
         """The sizes of the plan in force, and those that a policy wants in their place, for the same workers.
@@ -56,8 +55,9 @@ class Claims:
         there = now > 0
         shares = np.log(then, where=there, out=np.zeros(len(now))) - np.log(now, where=there, out=np.zeros(len(now)))
         self._shares.append(np.where(there, shares - batch, 0.0))
+        if self._batches:
+            self._scatter.see(batch - self._batches[-1])
         self._batches.append(batch)
-        self._scatter.see(batch)
         return Counts(
             shares=_count(self._shares, deviations),
             batch=_count(self._batches, self._scatter.deviation(BATCH_DEVIATION)),

@@ -1,9 +1,9 @@
 """Whether a new plan has made training slower. Pure.
 
 A plan is on trial while at most KEPT windows of it are known. It is worse if its samples per second are below those of
-the plan before by more than the scatter of both explains (SURE standard deviations), and if the sizes before would be
-faster now, by what is known of the workers' computing. Without the second condition a machine that becomes busy would
-look like a bad plan.
+the plan before by more than the scatter of both explains (SURE standard deviations). In addition, the sizes before must
+be faster now, by what is known of the workers' computing, or the loss must have lasted for LASTING windows: a machine
+that becomes busy looks like a bad plan at first.
 
 A smaller global batch takes more steps for the same samples, and costs samples per second on purpose. It is worse only
 if it is slower than the first sizes as well. All of this is chosen by us.
@@ -22,6 +22,7 @@ import numpy as np
 from dynamix_ps.policy.evidence.claims import KEPT, SURE
 from dynamix_ps.policy.evidence.scatter import Scatter, assumed
 
+LASTING = 3  # windows
 Sizes = tuple[int, ...]
 
 
@@ -37,9 +38,9 @@ class Measured:
 class Trial:
     """Follows the samples per second of all plans, one after the other."""
 
-    def __init__(self) -> None:
+    def __init__(self, first_sizes: Sizes) -> None:
         self._rates: deque[float] = deque(maxlen=KEPT)
-        self._sizes: Sizes = ()
+        self._sizes = self.first_sizes = first_sizes
         self._first: Measured | None = None
         self._before: Measured | None = None  # of the plan that the present one has replaced
         self._scatter = Scatter()
@@ -47,16 +48,16 @@ class Trial:
     def see(self, sizes: Sizes, samples_per_s: float, on_trial: bool) -> None:
         """A window of training with `sizes`. `on_trial`: sizes that differ from those before are a policy's choice."""
         if sizes != self._sizes:
-            known = self._measured if self._rates else None
-            self._first = self._first or known
-            self._before = known if on_trial else None
+            self._before = self._measured if self._rates and on_trial else None
             self._sizes = sizes
             self._rates.clear()
-            self._scatter.restart()
         if samples_per_s > 0:
             rate = math.log(samples_per_s)
+            if self._rates:
+                self._scatter.see(np.array(rate - self._rates[-1]))
             self._rates.append(rate)
-            self._scatter.see(np.array(rate))
+            if sizes == self.first_sizes:
+                self._first = self._measured
 
     @property
     def _measured(self) -> Measured:
@@ -69,17 +70,27 @@ class Trial:
             duration_s: of the newest window.
             would_be: samples per second with other sizes, as the workers are now; NaN: unknown.
         """
-        before = self._before
-        if before is None or not self._rates or len(self._rates) == KEPT:
+        before, count = self._before, len(self._rates)
+        if before is None or not 0 < count < KEPT:
             return None
         level = before.log_rate
-        if sum(self._sizes) < sum(before.sizes) and self._first is not None:
-            level = min(level, self._first.log_rate)
+        if sum(self._sizes) < sum(before.sizes):
+            level = min(level, self._first.log_rate if self._first else math.inf)
         now = self._measured
-        deviation = float(self._scatter.deviation(assumed(duration_s))) * math.sqrt(
-            1 / now.windows + 1 / before.windows
-        )
-        if now.log_rate > level - SURE * deviation or not would_be(before.sizes) > math.exp(now.log_rate):
+        deviation = self._deviation(duration_s) * math.sqrt(1 / count + 1 / before.windows)
+        if now.log_rate > level - SURE * deviation:
+            return None
+        if count < LASTING and not would_be(before.sizes) > math.exp(now.log_rate + deviation):
             return None
         self._before = None
         return before
+
+    def below_first(self, samples_per_s: float, duration_s: float) -> bool:
+        """Whether so many samples per second are fewer than with the first sizes, as far as these were measured."""
+        if self._first is None or not samples_per_s > 0:
+            return False
+        return math.log(samples_per_s) < self._first.log_rate - SURE * self._deviation(duration_s)
+
+    def _deviation(self, duration_s: float) -> float:
+        """Of the logarithm of the samples per second in a window of `duration_s`."""
+        return float(self._scatter.deviation(assumed(duration_s)))
