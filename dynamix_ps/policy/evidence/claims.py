@@ -21,7 +21,7 @@ from dynamix_ps.policy.window_arrays import Array
 
 SURE = 3.0  # standard deviations
 KEPT = 8  # windows, the newest
-BATCH_DEVIATION = 0.25  # of log(B), assumed: a factor of 2 counts in the second window, one of 1.2 in the seventh
+BATCH_DEVIATION = 0.05  # of log(B), assumed
 
 
 class Counts(NamedTuple):

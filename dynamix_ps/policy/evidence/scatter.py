@@ -18,6 +18,7 @@ RELATIVE = 0.05  # times of windows of some seconds scatter by 4 %
 SHORT_S = 0.02  # an event such as a switch between processes, times its number in a second
 ASSUMED = 3  # differences
 KEPT = 9  # differences, the newest
+LARGEST = 2.0  # times the assumption; what differs by more is no scatter: speeds change all the time
 _MEDIAN_OF_DIFFERENCE = 0.954  # 0.6745 * sqrt(2)
 
 
@@ -44,4 +45,5 @@ class Scatter:
         typical = np.median(np.where(np.isnan(differences), _MEDIAN_OF_DIFFERENCE * prior, differences), axis=0)
         known = len(differences)
         measured = typical / _MEDIAN_OF_DIFFERENCE
-        return np.asarray(np.sqrt((ASSUMED * prior**2 + known * measured**2) / (ASSUMED + known)))
+        found = np.sqrt((ASSUMED * prior**2 + known * measured**2) / (ASSUMED + known))
+        return np.asarray(np.minimum(found, LARGEST * prior))

@@ -45,8 +45,15 @@ class Trial:
         self._before: Measured | None = None  # of the plan that the present one has replaced
         self._scatter = Scatter()
 
-    def see(self, sizes: Sizes, samples_per_s: float, on_trial: bool) -> None:
-        """A window of training with `sizes`. `on_trial`: sizes that differ from those before are a policy's choice."""
+    def see(self, sizes: Sizes, samples_per_s: float, on_trial: bool, jumped: bool) -> None:
+        """A window of training with `sizes`.
+
+        Args:
+            on_trial: sizes that differ from those before are a policy's choice.
+            jumped: a worker's speed has. From the second window on, the plan is not the reason: its trial ends.
+        """
+        if jumped and self._rates and sizes == self._sizes:
+            self._before = None
         if sizes != self._sizes:
             self._before = self._measured if self._rates and on_trial else None
             self._sizes = sizes
@@ -84,6 +91,14 @@ class Trial:
             return None
         self._before = None
         return before
+
+    def gains(self, duration_s: float) -> bool:
+        """Whether the present plan is faster than the one before; True if there is none to compare it with."""
+        before, count = self._before, len(self._rates)
+        if before is None or not count:
+            return True
+        deviation = self._deviation(duration_s) * math.sqrt(1 / count + 1 / before.windows)
+        return self._measured.log_rate > before.log_rate + deviation
 
     def below_first(self, samples_per_s: float, duration_s: float) -> bool:
         """Whether so many samples per second are fewer than with the first sizes, as far as these were measured."""

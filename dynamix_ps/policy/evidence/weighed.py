@@ -8,7 +8,8 @@
 While the first sizes are in force the policy decides sooner if the two newest windows both show a difference beyond all
 scatter: at a ratio of speeds of 4, windows of a quarter of a second do. A global batch below the first one is not tried
 if it would be slower than the first sizes. After sizes have come back, proposals rest, twice as long each time, unless
-a worker's speed jumps. A policy that explores needs no evidence for what it tries out. All of this is chosen by us.
+a worker's speed jumps, or the sizes that came back are no faster. A policy that explores needs no evidence for what it
+tries out. All of this is chosen by us.
 """
 
 from __future__ import annotations
@@ -63,10 +64,11 @@ class WeighedPolicy(InnerLearner):
         if sizes != self._planned:
             self._claims.restart()
             self._planned = sizes
-        if self._speeds.observe(joined):
+        jumped = self._speeds.observe(joined)
+        if jumped:
             self._rest, self._next_rest = 0, FIRST_REST
         if enough:
-            trial.see(sizes, _rate_per_s(joined), chosen)
+            trial.see(sizes, _rate_per_s(joined), chosen, jumped)
         self._answer = self._weighed(joined, self.inner.decide(joined), trial)
         return self._answer
 
@@ -86,6 +88,8 @@ class WeighedPolicy(InnerLearner):
             rates = f"{math.exp(before.log_rate):,.0f} samples/s, {_rate_per_s(view):,.0f} since then"
             note = f"sizes {'/'.join(map(str, before.sizes))} come back: {rates}"
             return replace(answer, batch_sizes=before.sizes, note=answer.note or note)
+        if self._rest and not trial.gains(trained_s(view)):
+            self._rest = 0  # the sizes that came back are no faster: something else has made training slower
         if self._rest:
             self._rest -= 1
             return replace(answer, batch_sizes=view.plan.batch_sizes)
