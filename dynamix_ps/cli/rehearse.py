@@ -156,7 +156,7 @@ def command(
     _run_missing(console, study, jobs or _usable_cores())
     outcomes = study.outcomes()
     name, value = target or (None, config.target_accuracy)
-    comparison = Comparison(outcomes, choose_target(outcomes.values(), name, value), reference)
+    comparison = Comparison(outcomes, choose_target(outcomes, name, value), reference)
     _tell(console, study, comparison)
     console.print(f"report: {write_report(study, comparison)}", highlight=False, soft_wrap=True)
     return 0
@@ -167,6 +167,8 @@ def _run_missing(console: Console, study: Study, jobs: int) -> None:
         with progress_bar(console) as bar:
             task = bar.add_task("rehearsed runs", total=len(study.runs), completed=len(study.outcomes()))
             study.run_missing(jobs, lambda done: bar.update(task, completed=done))
+    except UsageError:  # a script that evaluates too seldom: to go on would not help
+        raise
     except BaseException:  # Ctrl-C too
         console.print(
             f"{len(study.outcomes())} of {len(study.runs)} runs are over and kept; to go on, give the same command "

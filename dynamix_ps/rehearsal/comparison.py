@@ -109,12 +109,13 @@ def ratio(ours: Array, theirs: Array) -> Estimate:
     return estimate(lambda drawn: np.exp(drawn.mean(axis=(-2, -1))), logs[None], rng=np.random.default_rng(0))
 
 
-def choose_target(outcomes: Iterable[Outcome], name: str | None, value: float | None) -> Target:
+def choose_target(outcomes: Mapping[Run, Outcome], name: str | None, value: float | None) -> Target:
     """The target of a comparison. Without a value it is NEARLY the best one that every run reaches.
 
-    Raises UsageError if the script does not evaluate such a value, or the direction of the value is not known.
+    Raises UsageError if the script does not evaluate such a value, or too seldom; if the direction of the value is not
+    known; or if the loss of all runs became infinite.
     """
-    known = list(outcomes)
+    known = list(outcomes.values())
     names = list(dict.fromkeys(one for outcome in known for point in outcome.curve for one in point.values))
     if not names:
         raise UsageError(
@@ -123,6 +124,8 @@ def choose_target(outcomes: Iterable[Outcome], name: str | None, value: float | 
     name = name or main_names(names)[0]
     if name not in names:
         raise UsageError(f"--target: the script evaluates {', '.join(names)}, got {name!r}")
+    for run, outcome in outcomes.items():
+        outcome.check_evaluations(run, name)
     higher = next((one.higher_is_better[name] for one in known if name in one.higher_is_better), None)
     if higher is None:
         raise UsageError(
@@ -130,7 +133,12 @@ def choose_target(outcomes: Iterable[Outcome], name: str | None, value: float | 
             f"higher_is_better={name!r} or lower_is_better={name!r}"
         )
     if value is None:
-        value = _nearly_reached_by_all([one for one in known if not one.diverged], name, higher)
+        if not (finite := [one for one in known if not one.diverged]):
+            raise UsageError(
+                "the loss of every run became infinite, so no target follows from the runs; lower the learning rate of "
+                "the script, or give --target"
+            )
+        value = _nearly_reached_by_all(finite, name, higher)
     return Target(name, value, higher)
 
 
@@ -141,9 +149,8 @@ def _nearly_reached_by_all(outcomes: Sequence[Outcome], name: str, higher: bool)
     for outcome in outcomes:
         values = [point.values[name] for point in outcome.curve if name in point.values]
         smooth = [float(np.mean(values[max(place - 1, 0) : place + 2])) for place in range(len(values))]
-        if smooth:
-            first.append(values[0])
-            best.append(max(smooth) if higher else min(smooth))
+        first.append(values[0])
+        best.append(max(smooth) if higher else min(smooth))
     begin = float(np.median(first))
     return begin + NEARLY * ((min(best) if higher else max(best)) - begin)
 

@@ -6,11 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from dynamix_ps.errors import DIVERGED
+from dynamix_ps.errors import DIVERGED, UsageError
 from dynamix_ps.run_record.evaluations import Reached, first_reached, shown
 from dynamix_ps.run_record.json_lines import JsonLinesTail, Line
 from dynamix_ps.run_record.run_folder import RunFolder
 from dynamix_ps.run_record.values import number
+
+LEAST_EVALUATIONS = 3  # of a run: fewer are no curve, on which a value is reached at some moment (chosen by us)
 
 
 class Evaluated(NamedTuple):
@@ -32,6 +34,20 @@ class Outcome:
     diverged: bool
     curve: tuple[Evaluated, ...]
     higher_is_better: Mapping[str, bool]  # as far as it is known
+
+    def check_evaluations(self, run: object, name: str | None = None) -> None:
+        """Raises UsageError if a run has too few evaluations, of the value `name` if given, to be compared.
+
+        A run whose loss became infinite has as many as it lived to see.
+        """
+        count = sum(name is None or name in point.values for point in self.curve)
+        if count < LEAST_EVALUATIONS and not self.diverged:
+            raise UsageError(
+                f"the rehearsed run of {run} evaluated {name or 'the model'} {count} time{'s' * (count != 1)}, "
+                f"expected {LEAST_EVALUATIONS} or more in every run, without which nobody can say which policy is "
+                "faster; train for more epochs or call run.evaluate() more often, such as by run.every_samples(), and "
+                "rehearse into a new folder"
+            )
 
     def reached(self, target: Target) -> Reached | None:
         """When the value was first as good as this; None: never. See `first_reached`."""

@@ -42,6 +42,9 @@ class Run:
     policy: str
     seed: int
 
+    def __str__(self) -> str:
+        return f"policy {self.policy}, scenario {self.scenario}, seed {self.seed}"
+
 
 @dataclass(frozen=True, slots=True)
 class Study:
@@ -128,9 +131,16 @@ class Study:
     def run_missing(self, jobs: int, on_progress: OnProgress) -> None:
         """Make all runs that are not over, `jobs` at a time.
 
-        Raises JobFailed if one of them fails in another way than by an infinite loss; the others are stopped.
+        The first that cannot be used ends the study, and the others are stopped.
+
+        Raises:
+            JobFailed: a run fails in another way than by an infinite loss.
+            UsageError: a run has too few evaluations.
         """
-        over = set(self.outcomes())
+        known = self.outcomes()
+        for run, outcome in known.items():
+            outcome.check_evaluations(run)
+        over = set(known)
         progress: dict[Run, _Progress] = {}
 
         def start(run: Run) -> subprocess.Popen[bytes]:
@@ -148,18 +158,21 @@ class Study:
                 over.add(run)
 
     def check(self, run: Run, exit_code: int) -> None:
-        """Raises JobFailed, with the end of its log, if a run that has ended failed."""
+        """For a run that has ended.
+
+        Raises:
+            JobFailed: it failed; with the end of its log.
+            UsageError: it has too few evaluations.
+        """
         folder = self.folder_of(run)
-        if read_outcome(folder) is not None:
+        if (outcome := read_outcome(folder)) is not None:
+            outcome.check_evaluations(run)
             return
         log = folder.log_file("worker-0")
         lines = log.read_text(encoding="utf-8", errors="replace").splitlines()[-_LAST_LINES:]
         why = f"exit code {exit_code}" if exit_code else "its script has trained nothing with dynamix.attach()"
         told = "".join(f"\n  {line}" for line in lines) or " nothing"
-        raise JobFailed(
-            f"the rehearsed run of policy {run.policy}, scenario {run.scenario}, seed {run.seed} failed, {why}; "
-            f"the end of {log}:{told}"
-        )
+        raise JobFailed(f"the rehearsed run of {run} failed, {why}; the end of {log}:{told}")
 
 
 class _Progress:

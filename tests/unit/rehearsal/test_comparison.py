@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +37,10 @@ def outcomes(speeds: dict[str, float], lucks: list[float], **best: float) -> dic
         for policy, speed in speeds.items()
         for seed, luck in enumerate(lucks)
     }
+
+
+def by_seed(known: list[Outcome]) -> dict[Run, Outcome]:
+    return {Run("any", "any", seed): one for seed, one in enumerate(known)}
 
 
 def test_pairs_take_the_luck_of_the_seed_out():
@@ -93,7 +98,7 @@ def test_only_seeds_that_both_have_are_compared():
 
 def test_without_a_target_it_is_nearly_what_every_run_reaches():
     known = [outcome(100.0, best=0.9), outcome(100.0, best=0.7), outcome(100.0, best=0.3, diverged=True)]
-    target = choose_target(known, None, None)
+    target = choose_target(by_seed(known), None, None)
     first = 0.05
     expected = pytest.approx(first + 0.98 * (0.7 - first))
     assert (target.name, target.higher_is_better, target.value) == ("accuracy", True, expected)
@@ -106,7 +111,34 @@ def test_without_a_target_it_is_nearly_what_every_run_reaches():
 def test_a_target_that_cannot_be_is_refused(name: str | None, text: str):
     known = [outcome(100.0)] if name else []
     with pytest.raises(UsageError, match=text):
-        choose_target(known, name, 0.5)
+        choose_target(by_seed(known), name, 0.5)
+
+
+@pytest.mark.parametrize("value", [None, 0.5])
+@pytest.mark.parametrize("count", [1, 2])
+def test_every_run_needs_three_evaluations(count: int, value: float | None):
+    whole, few = outcome(100.0), outcome(100.0)
+    few = replace(few, curve=few.curve[:count])
+    with pytest.raises(
+        UsageError, match=rf"policy any, scenario any, seed 1 evaluated accuracy {count} times?, expected 3"
+    ):
+        choose_target(by_seed([whole, few]), None, value)
+    choose_target(by_seed([whole, replace(few, diverged=True)]), None, value)  # it did not live to see three
+    choose_target(by_seed([whole, replace(few, curve=whole.curve[:3])]), None, value)
+
+
+def test_evaluations_of_another_value_do_not_count():
+    one = outcome(100.0)
+    curve = tuple(Evaluated(at.time_s, at.samples, {"loss": 0.1}) for at in one.curve[2:])
+    with pytest.raises(UsageError, match=r"evaluated accuracy 2 times"):
+        choose_target(by_seed([replace(one, curve=one.curve[:2] + curve)]), "accuracy", 0.5)
+
+
+def test_nothing_but_diverged_runs_give_no_target():
+    dead = by_seed([outcome(100.0, diverged=True)])
+    with pytest.raises(UsageError, match="the loss of every run became infinite"):
+        choose_target(dead, None, None)
+    assert choose_target(dead, None, 0.5).value == 0.5
 
 
 def test_seeds_that_change_nothing_are_found():

@@ -24,7 +24,8 @@ told = {name: os.environ.get(name) for name in names}
 file = pathlib.Path(os.environ["DYNAMIX_RUN_DIR"]) / "workers" / "worker-0.jsonl"
 lines = [{"kind": "started", "time_s": 5.0}]
 evaluation = {"kind": "evaluation", "time_s": 8.0, "trained_s": 3.0, "trained_samples": 640, "epoch": 1}
-lines.append({**evaluation, "values": {"loss": 0.5}, "higher_is_better": {"loss": False}})
+few = 2 if sys.argv[1] == "seldom" else 3
+lines += [{**evaluation, "values": {"loss": 0.5}, "higher_is_better": {"loss": False}}] * few
 if sys.argv[1] == "diverges":
     lines.append({"kind": "failed", "time_s": 9.0, "iteration": 7, "error": "the loss IS_NOT_FINITE 7"})
 elif sys.argv[1] != "2":
@@ -84,6 +85,17 @@ def test_a_run_that_diverges_is_over_and_one_that_fails_ends_the_study(tmp_path:
     failing = study(tmp_path, seeds=(2,), folder=tmp_path / "other")
     with pytest.raises(JobFailed, match=r"(?s)policy pid, scenario any, seed 2 failed, exit code 1; .*no data"):
         failing.run_missing(1, lambda done: None)
+
+
+def test_a_script_that_evaluates_seldom_ends_the_study_with_its_first_run(tmp_path: Path):
+    seldom = study(tmp_path, argument="seldom")
+    expected = "policy pid, scenario any, seed 0 evaluated the model 2 times, expected 3 or more in every run"
+    with pytest.raises(UsageError, match=expected):
+        seldom.run_missing(1, lambda done: None)
+    assert list(seldom.outcomes()) == [Run("any", "pid", 0)]
+    with pytest.raises(UsageError, match=expected):  # no further run in this folder
+        seldom.run_missing(1, lambda done: None)
+    assert len(seldom.outcomes()) == 1
 
 
 def test_a_folder_of_another_study_is_refused(tmp_path: Path):
