@@ -23,6 +23,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
+import grpc
 import ray
 from ray.exceptions import RayError
 from ray.util.placement_group import placement_group, placement_group_table
@@ -33,6 +34,7 @@ from dynamix_ps.launch.ray_agent import PIECE_BYTES, NodeAgent
 from dynamix_ps.launch.ray_job import ADDRESS, Node, Places
 from dynamix_ps.launch.ray_stream import listen, received_streams, tell_end
 
+_ANSWER_S = 5.0  # of the address; Ray itself tries for minutes
 _PLACE_S = 300.0  # a cluster that grows by itself takes minutes for a node
 _SAY_S = 3.0
 _START_S = 120.0  # of an actor, with the environment of the job on its node
@@ -188,8 +190,27 @@ def _watch(gone: threading.Event) -> None:
         os._exit(EnvironmentNotReady.exit_code)  # it may wait for Ray for a minute, and holds nothing yet
 
 
+def check_answers(environ: Mapping[str, str]) -> None:
+    """Raises EnvironmentNotReady if RAY_ADDRESS is a host and a port at which nothing speaks gRPC, as Ray does.
+
+    With Ray's TLS only Ray knows how to ask.
+    """
+    address = environ[ADDRESS]
+    if ":" not in address or environ.get("RAY_USE_TLS", "0") != "0":
+        return
+    with grpc.insecure_channel(address, (("grpc.enable_http_proxy", 0),)) as channel:
+        try:
+            grpc.channel_ready_future(channel).result(_ANSWER_S)
+        except grpc.FutureTimeoutError:
+            raise EnvironmentNotReady(
+                f"no Ray answers at {ADDRESS}={address} within {_ANSWER_S:g} s; start the cluster or correct the "
+                f"address (see `ray status`), or unset {ADDRESS} to launch without Ray"
+            ) from None
+
+
 def _connect() -> None:
     """Raises EnvironmentNotReady."""
+    check_answers(os.environ)
     try:
         ray.init(log_to_driver=False, logging_level=logging.ERROR)  # RAY_ADDRESS says where
     except (RayError, ConnectionError, RuntimeError, ValueError) as error:

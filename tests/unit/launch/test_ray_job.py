@@ -13,10 +13,12 @@ import socket
 import sys
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import grpc
 import psutil
 import pytest
 
@@ -48,7 +50,7 @@ class Cluster:
         """`changes`: of what the cluster is."""
         cluster = {"nodes": NODES, "places": PLACES, "log": str(self._log), "lost": str(self.lost), **changes}
         paths = f"{self.folder}:{ROOT}"
-        return environment(RAY_ADDRESS="192.0.2.1:6379", PYTHONPATH=paths, FAKE_RAY=json.dumps(cluster))
+        return environment(RAY_ADDRESS="auto", PYTHONPATH=paths, FAKE_RAY=json.dumps(cluster))
 
     def job(self, **changes: object) -> RayJob:
         job = ray_job(self.environ(**changes))
@@ -101,7 +103,7 @@ def test_without_a_cluster_around_it_there_is_none(address: str) -> None:
 
 def test_nodes_are_hosts_and_places_are_slots(cluster: Cluster) -> None:
     job = cluster.job()
-    assert job.name == "Ray at 192.0.2.1:6379"
+    assert job.name == "Ray at auto"
     assert not job.reaches(NODES["n1"])
     assert job.hosts(3, 2) == {"192.0.2.1": Host(slots=2), "192.0.2.2": Host(slots=1)}
     assert [job.reaches(host) for host in (*NODES.values(), "192.0.2.3")] == [True, True, False]
@@ -168,7 +170,7 @@ def test_without_its_driver_a_launch_has_lost_its_hosts_and_they_end(reached: Re
 
 
 def test_a_cluster_that_cannot_be_reached_is_named(cluster: Cluster) -> None:
-    said = "cannot connect to Ray at RAY_ADDRESS=192.0.2.1:6379: Failed. no node here; launch on a node of the cluster"
+    said = "cannot connect to Ray at RAY_ADDRESS=auto: Failed. no node here; launch on a node of the cluster"
     with pytest.raises(EnvironmentNotReady, match=re.escape(said)):
         cluster.job(refuses="Failed.\nno node here").hosts(3)
 
@@ -223,6 +225,31 @@ def driver(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     module: ModuleType = importlib.import_module("dynamix_ps.launch.ray_driver")
     yield module
     del sys.modules["dynamix_ps.launch.ray_driver"]
+
+
+@pytest.mark.parametrize("listens", [False, True], ids=["nobody", "no Ray"])
+def test_an_address_at_which_no_ray_answers_is_told_soon(
+    driver: Any, monkeypatch: pytest.MonkeyPatch, listens: bool
+) -> None:
+    assert driver._ANSWER_S <= 5
+    monkeypatch.setattr(driver, "_ANSWER_S", 0.2)
+    with socket.create_server(("127.0.0.1", 0)) as mute:
+        address = f"127.0.0.1:{mute.getsockname()[1]}"
+        if not listens:
+            mute.close()
+        monkeypatch.setenv("RAY_ADDRESS", address)
+        with pytest.raises(EnvironmentNotReady, match=rf"no Ray answers at RAY_ADDRESS={address} within 0\.2 s"):
+            driver._connect()
+
+
+def test_an_address_at_which_grpc_is_spoken_is_ray_s(driver: Any) -> None:
+    server = grpc.server(ThreadPoolExecutor(1))
+    port = server.add_insecure_port("127.0.0.1:0")
+    server.start()
+    try:
+        driver.check_answers({"RAY_ADDRESS": f"127.0.0.1:{port}"})
+    finally:
+        server.stop(None).wait()
 
 
 def test_a_launch_waits_for_places_says_so_and_gives_up(driver: Any, monkeypatch: pytest.MonkeyPatch) -> None:
