@@ -22,7 +22,7 @@ from dynamix_ps.launch.authority import is_encrypted
 from dynamix_ps.launch.check import Check, Status
 from dynamix_ps.launch.cpu_quota import find_controller
 from dynamix_ps.launch.ports import choose_ports
-from dynamix_ps.launch.preflight import preflight
+from dynamix_ps.launch.preflight import check_command, check_machine
 from dynamix_ps.metrics.network.sources import check_levels
 
 _OLDEST_PYTHON = (3, 10)
@@ -198,13 +198,16 @@ def _data() -> Check:
 
 def _cluster(config: Config) -> Check:
     try:
-        preflight(config)
+        if config.command:
+            check_command(config.command)
+        check_machine(config)
     except DynamixError as error:
         return Check("cluster file", "blocker", str(error), "correct the cluster file")
     roles = f"{len(config.cluster.workers)} worker(s)"
     if config.data_plane.has_servers:
         roles += f", {len(role_hosts(config.cluster).servers)} server(s)"
-    return Check("cluster file", "ok", f"{config.name}: {roles}, policy {config.policy.name}")
+    later = "" if config.command else "; no command: `dynamix launch` takes it behind `--`"
+    return Check("cluster file", "ok", f"{config.name}: {roles}, policy {config.policy.name}{later}")
 
 
 def _version(distribution: str) -> str | None:

@@ -19,22 +19,32 @@ from dynamix_ps.policy.registry import make_policy
 
 
 def preflight(config: Config, resume: Path | None = None) -> None:
-    """Check command, BytePS, checkpoint, policy file and what switches shared memory off.
+    """Check command and checkpoint of a launch, and what `check_machine` checks.
 
     Raises:
-        UsageError: no command, or its program or script is not there; a variable has a value that nobody knows.
+        UsageError: no command, or its program or script is not there; no such checkpoint.
+        UsageError, EnvironmentNotReady, PolicyError: as `check_machine`.
+    """
+    check_command(config.command)
+    check_machine(config)
+    if resume is not None and not resume.is_file():
+        raise UsageError(f"--resume: no checkpoint file {resume}; a run keeps its own in checkpoints/")
+
+
+def check_machine(config: Config) -> None:
+    """Check BytePS, the policy file and what switches shared memory off: whether the cluster can be launched here.
+
+    Raises:
+        UsageError: a variable has a value that nobody knows.
         EnvironmentNotReady: BytePS is not installed, or was built by another version of this package.
         PolicyError: there is no such policy, or its file is unusable.
     """
-    check_command(config.command)
     if config.data_plane.has_servers:
         byteps = installed_info()
         if not byteps.version:
             raise EnvironmentNotReady("BytePS is not installed in this environment; run: dynamix build-byteps")
         if byteps.ours and not byteps.current:
             raise EnvironmentNotReady("BytePS was built by another version of this package; run: dynamix build-byteps")
-    if resume is not None and not resume.is_file():
-        raise UsageError(f"--resume: no checkpoint file {resume}; a run keeps its own in checkpoints/")
     shared_memory = config.env.get(variables.SHARED_MEMORY) or variables.get(variables.SHARED_MEMORY, "1")
     if shared_memory not in ("0", "1"):
         raise UsageError(f"{variables.SHARED_MEMORY}={shared_memory!r}: expected 0 (everything by TCP) or 1")

@@ -186,6 +186,21 @@ def test_doctor_exits_3_for_blockers_only(monkeypatch: pytest.MonkeyPatch) -> No
     assert output.endswith("missing: c\n")
 
 
+@pytest.mark.parametrize(
+    ("command", "status", "told"),
+    [
+        ((), "ok", "no command: `dynamix launch` takes it behind `--`"),
+        (("true",), "ok", "policy static"),
+        (("no-such-program",), "blocker", "command not found"),
+    ],
+)
+def test_doctor_needs_no_command_and_checks_one_that_is_there(command: tuple[str, ...], status: str, told: str) -> None:
+    config = Config.model_validate({"comm": "local", "cluster": {"workers": ({},)}, "policy": {"name": "static"}})
+    check = checks._cluster(config.model_copy(update={"command": command}))
+    assert check.status == status
+    assert told in check.detail
+
+
 def test_doctor_speaks_json(monkeypatch: pytest.MonkeyPatch) -> None:
     code, output = checked(monkeypatch, Check("c", "blocker", "3", "do z"), json_output=True)
     assert code == 3
