@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import difflib
 import itertools
+import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 import click
 
 from dynamix_ps.cli.launch import job_options, with_overrides
 from dynamix_ps.config.load import load_config
-from dynamix_ps.errors import EnvironmentNotReady
+from dynamix_ps.errors import EnvironmentNotReady, UsageError
 from dynamix_ps.launch.preflight import preflight
 from dynamix_ps.launch.slurm_batch import batch_script
+from dynamix_ps.launch.slurm_options import LONG_NAMES, unknown_options
 from dynamix_ps.policy.registry import findings
 
+_HELP_S = 10.0  # of sbatch
 _SBATCH, _COMMAND = f"{__name__}.sbatch", f"{__name__}.command"  # keys of click's context
 
 
@@ -63,7 +68,7 @@ def command(
 ) -> int:
     """Check a cluster file, write the batch script that launches it on the nodes of a Slurm job, and submit it.
 
-    Options that are none of these are for sbatch, written as sbatch takes them; `:` separates the components of a
+    Options of sbatch are written as sbatch takes them, with their full names; `:` separates the components of a
     heterogeneous job. What they leave open follows from the cluster file: a task for each worker, nodes, CPUs, and a
     notice 60 s before the time limit, at which the run ends in order. CMD is what every worker runs, as in
     `dynamix launch`.
@@ -74,6 +79,7 @@ def command(
     """
     options: tuple[str, ...] = ctx.meta[_SBATCH]
     cmd: tuple[str, ...] = ctx.meta[_COMMAND]
+    _check_options(options, [name for param in ctx.command.params for name in param.opts])
     config = with_overrides(load_config(config_file, findings), run_dir, policy, mode, cmd, insecure=insecure)
     given = {"--resume": resume and resume.absolute(), "--run-dir": run_dir, "--policy": policy, "--mode": mode}
     changes = [word for name, value in given.items() if value for word in (name, str(value))]
@@ -86,6 +92,33 @@ def command(
         click.echo(script, nl=False)
         return 0
     return _submit(script)
+
+
+def _check_options(options: Sequence[str], own: Collection[str]) -> None:
+    """Raises UsageError for an option that nobody has. Plugins of Slurm add options: sbatch is asked for them."""
+    strange = list(unknown_options(options))
+    there = _options_here() if strange else ""
+    for name in strange:
+        if re.search(rf"(?<![\w-]){re.escape(name)}(?![\w-])", there):
+            continue
+        names = [other for other in (*own, *LONG_NAMES) if other.startswith("--")]
+        longer = [other for other in names if other.startswith((name, f"-{name}"))] if len(name) > 2 else []
+        close = difflib.get_close_matches(name, names, n=1)
+        hint = f"did you mean {[*longer, *close][0]}?" if longer or close else "see `sbatch --help`"
+        raise UsageError(f"{name}: neither dynamix sbatch nor Slurm's sbatch has this option; {hint}")
+
+
+def _options_here() -> str:
+    """What sbatch says of its options, those of plugins too; nothing where it is not installed."""
+    if (sbatch := shutil.which("sbatch")) is None:
+        return ""
+    asked = [sbatch, "--help"]
+    try:
+        return subprocess.run(
+            asked, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=_HELP_S, check=False
+        ).stdout
+    except subprocess.TimeoutExpired as error:
+        raise EnvironmentNotReady(f"`sbatch --help` did not end within {_HELP_S:g} s; see why") from error
 
 
 def _submit(script: str) -> int:

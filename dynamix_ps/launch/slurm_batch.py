@@ -13,13 +13,14 @@ from dynamix_ps.config.schema import Config
 from dynamix_ps.errors import UsageError
 from dynamix_ps.launch.plan import cpus_per_worker, hosts_with_roles
 from dynamix_ps.launch.slurm_nodes import expand_nodes
+from dynamix_ps.launch.slurm_options import by_option
 
 NOTICE_S = 60  # before the time limit: enough for the present iteration and a checkpoint
 BETWEEN = ":"  # components of a heterogeneous job, as on the command line of sbatch
 
 _JOB_NAME, _SIGNAL = ("-J", "--job-name"), ("--signal",)
 _NODES, _NODE_LIST = ("-N", "--nodes"), ("-w", "--nodelist")
-_TASKS, _TASKS_PER_NODE = ("-n", "--ntasks"), ("--ntasks-per-node",)
+_TASKS, _TASKS_PER_NODE = ("-n", "--ntasks"), ("--ntasks-per-node", "--tasks-per-node")
 _CPUS = ("-c", "--cpus-per-task", "--cpus-per-gpu", "--exclusive")
 
 
@@ -42,7 +43,7 @@ def batch_script(config: Config, options: Sequence[str], launch: Sequence[str]) 
     for index, (own, defaults) in enumerate(zip(components, _defaults(config, components), strict=True)):
         lines += ["#SBATCH hetjob"] * (index > 0)
         lines += [f"#SBATCH {option}" for option in defaults]
-        lines += [f"#SBATCH {shlex.join(words)}" for words in _by_option(own)]
+        lines += [f"#SBATCH {shlex.join(words)}" for words in by_option(own)]
     # exec: so that the launcher gets the signals for the batch script, and ends the run in order.
     return "\n".join([*lines, "", f"exec {shlex.join(launch)}", ""])
 
@@ -56,19 +57,6 @@ def _components(options: Sequence[str]) -> Iterator[list[str]]:
         else:
             part.append(word)
     yield part
-
-
-def _by_option(words: Sequence[str]) -> list[list[str]]:
-    """Each option, with its value if that is a word of its own."""
-    lines: list[list[str]] = []
-    for word in words:
-        if word.startswith("-"):
-            lines.append([word])
-        elif lines and len(lines[-1]) == 1:
-            lines[-1].append(word)
-        else:
-            raise UsageError(f"{word!r} is no option of sbatch; the command of the workers stands behind `--`")
-    return lines
 
 
 def _defaults(config: Config, components: Sequence[Sequence[str]]) -> Iterator[list[str]]:

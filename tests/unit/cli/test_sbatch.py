@@ -15,6 +15,7 @@ from dynamix_ps.errors import ConfigError, DynamixError, EnvironmentNotReady, Us
 CLUSTER = "name: mine\ncomm: gloo\ncluster: {workers: [{}, {}]}\n"
 SBATCH = """\
 #!/bin/sh
+[ "$1" = --help ] && { echo "      --container-image=[USER@]IMAGE  of a plugin"; exit 0; }
 cat > "$0.script"
 [ $# = 0 ] && grep -q partition=none "$0.script" && { echo "sbatch: error: invalid partition" >&2; exit 1; }
 echo "Submitted batch job 7"
@@ -56,6 +57,13 @@ def test_own_options_and_those_of_sbatch_in_any_order(folder: Path) -> None:
     assert not (folder / "sbatch.script").exists()
 
 
+def test_options_of_a_plugin_are_those_that_sbatch_tells(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    words = "-c c.yaml --container-image nvcr.io/a --dry-run -- python train.py"
+    assert "#SBATCH --container-image nvcr.io/a\n" in sbatch(words).output
+    monkeypatch.setenv("PATH", "/nowhere")
+    assert isinstance(sbatch(words).exception, UsageError)
+
+
 def test_it_submits_the_script(folder: Path) -> None:
     (folder / "c.yaml").write_text(CLUSTER + "command: [python, train.py]\n")
     done = sbatch("-c c.yaml --nodes=1")
@@ -73,6 +81,14 @@ def test_it_submits_the_script(folder: Path) -> None:
         ("-c none.yaml -- python train.py", ConfigError, "none.yaml: no such file"),
         ("-c c.yaml --resume none.pt -- python train.py", UsageError, "--resume: no checkpoint file none.pt"),
         ("-c c.yaml python train.py", UsageError, "'python' is no option of sbatch"),
+        ("-c c.yaml --exclusive python train.py", UsageError, "'python' is no option of sbatch"),
+        ("-c c.yaml --polcy=ppo -- python train.py", UsageError, "--polcy: neither dynamix sbatch nor Slurm's sbatch"),
+        ("-c c.yaml --polcy=ppo -- python train.py", UsageError, "did you mean --policy?"),
+        ("-c c.yaml --partitions cpu -- python train.py", UsageError, "did you mean --partition?"),
+        ("-c c.yaml --part=cpu -- python train.py", UsageError, "did you mean --partition?"),
+        ("-c c.yaml -nodes=2 -- python train.py", UsageError, "did you mean --nodes?"),
+        ("-c c.yaml --container-imag=a -- python train.py", UsageError, "--container-imag: neither"),
+        ("-c c.yaml -Z -- python train.py", UsageError, "-Z: neither"),
         ("-c c.yaml -n1 --nodes=2 -- python train.py", UsageError, "sbatch is told of 1 tasks for 2 workers"),
         (
             "-c c.yaml --partition=none -- python train.py",

@@ -87,7 +87,7 @@ def test_components_of_a_heterogeneous_job() -> None:
             "-N2 --ntasks-per-node=1",
             "sbatch is told of 2 tasks for 4 workers; ask for a task per worker: --ntasks-per-",
         ),
-        ("-N2 python train.py", "'train.py' is no option of sbatch; the command of the workers stands behind `--`"),
+        ("-N2 python train.py", "'python' is no option of sbatch; the command of the workers stands behind `--`"),
         ("python", "'python' is no option of sbatch"),
     ],
 )
