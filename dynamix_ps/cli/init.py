@@ -5,9 +5,11 @@ from __future__ import annotations
 import shlex
 import sys
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import click
 import yaml
@@ -20,6 +22,7 @@ from dynamix_ps.config.yaml_lines import Dumper
 from dynamix_ps.data_planes import DATA_PLANES
 from dynamix_ps.errors import EnvironmentNotReady, UsageError
 
+ORIGIN = "dynamix init"  # of a configuration, in errors
 WIDTH = 100  # of the comments, in columns
 SLOWEST = 0.01  # as in the schema
 ROOM = 4  # the bounds let a size shrink and grow by this factor at least
@@ -27,8 +30,6 @@ KEYS = (
     ("name", "run_dir", "comm", "mode"),
     ("window", "lr", "lr_rule", "target_accuracy"),
 )  # of the top level, before and behind cluster and batch
-
-Answer = TypeVar("Answer")
 
 
 def speeds_of(text: str) -> tuple[float, ...]:
@@ -42,8 +43,40 @@ def speeds_of(text: str) -> tuple[float, ...]:
     return speeds
 
 
+def command_of(text: str) -> tuple[str, ...]:
+    """A command line as words. Raises BadParameter."""
+    try:
+        return tuple(shlex.split(text))
+    except ValueError as error:
+        raise click.BadParameter(f"got {text!r}: {error}") from None
+
+
 _COUNT = click.IntRange(1, 1024)
 _SIZE = click.IntRange(1, 1_000_000)
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What is asked for a key, and the click type or function that reads the answer."""
+
+    text: str
+    kind: Any
+    default: Callable[[Mapping[str, Any]], str]  # by the answers before
+
+
+QUESTIONS = {
+    "workers": Question("Number of workers", _COUNT, lambda _: "2"),
+    "batch": Question("First batch size of every worker", _SIZE, lambda _: "64"),
+    "speeds": Question(
+        "Emulated speed of each worker, 1 is full speed", speeds_of, lambda known: ",".join("1" * known["workers"])
+    ),
+    "policy": Question(
+        "Policy, which chooses the batch sizes", click.Choice(tuple(POLICIES)), lambda _: "proportional"
+    ),
+    "comm": Question("Data plane", click.Choice(tuple(DATA_PLANES)), lambda _: "byteps"),
+    "command": Question("Command of every worker, such as: python train.py", command_of, lambda _: ""),
+}
+Ask = Callable[[str, Question, str, Callable[[str], Any]], Any]  # key, question, default, check
 
 
 @click.command(context_settings={"allow_interspersed_args": False, "help_option_names": ["-h", "--help"]})
@@ -67,8 +100,8 @@ def command(
 ) -> int:
     """Write a cluster file with a comment at every key.
 
-    Asks a few questions on a terminal when no flag but -o and --force is given. Otherwise the rest takes its
-    defaults. CMD is what every worker runs.
+    Asks a few questions on a terminal when no flag but -o and --force is given; a pipe may give the answers too, one a
+    line. Otherwise the rest takes its defaults. CMD is what every worker runs.
 
     \b
     Example:
@@ -76,17 +109,14 @@ def command(
     """
     if out.exists() and not force:
         raise UsageError(f"{out}: is there already; choose another name with -o, or replace it with --force")
-    told = workers or batch or speeds or policy or comm or cmd
-    ask = _ask if _answers() and not told else _default
-    n_workers = workers or (len(speeds) if speeds else ask("Number of workers", 2, _COUNT))
-    batch = batch or ask("First batch size of every worker", 64, _SIZE)
-    speeds = speeds or ask("Emulated speed of each worker, 1 is full speed", (1.0,) * n_workers, speeds_of)
-    policy = policy or ask("Policy, which chooses the batch sizes", "proportional", click.Choice(tuple(POLICIES)))
-    comm = comm or ask("Data plane", "byteps", click.Choice(tuple(DATA_PLANES)))
-    cmd = cmd or tuple(shlex.split(ask("Command of every worker, such as: python train.py", "", click.STRING)))
-    if len(speeds) != n_workers:
-        raise UsageError(f"speeds: got {len(speeds)} of them for {n_workers} workers, expected one per worker")
-    config = check_rules(_config(batch, speeds, policy, comm, cmd), "dynamix init")
+    if not out.absolute().parent.is_dir():
+        raise UsageError(f"{out}: there is no folder {out.parent}; make it, or choose another file with -o")
+    flags = {"workers": workers, "batch": batch, "speeds": speeds, "policy": policy, "comm": comm, "command": cmd}
+    known = {key: value for key, value in flags.items() if value}
+    if not known and (ask := _who_answers()) is not None:
+        for key, question in QUESTIONS.items():
+            known[key] = ask(key, question, question.default(known), partial(_checked, known, key))
+    config = _config(known)
     try:
         out.write_text(annotated(config), encoding="utf-8")
     except OSError as error:
@@ -95,33 +125,65 @@ def command(
         ) from error
     click.echo(f"written: {out}")
     launch = f"dynamix launch -c {shlex.quote(str(out))}"
-    click.echo(f"next:    {launch if cmd else f'{launch} -- python train.py'}")
+    click.echo(f"next:    {launch if config.command else f'{launch} -- python train.py'}")
     return 0
 
 
-def _answers() -> bool:
-    """Whether somebody is there to answer questions."""
-    return sys.stdin.isatty() and sys.stdout.isatty()
+def _who_answers() -> Ask | None:
+    """Somebody at a terminal, or what is piped in; None: nobody."""
+    if sys.stdin is None:
+        return None
+    if not sys.stdin.isatty():
+        return _read
+    return _prompt if sys.stdout.isatty() else None
 
 
-def _ask(question: str, default: Any, kind: Any) -> Any:
-    shown = ",".join(f"{item:g}" for item in default) if isinstance(default, tuple) else default
-    return click.prompt(question, default=shown, type=kind, show_default=bool(shown))
+def _prompt(key: str, question: Question, default: str, check: Callable[[str], Any]) -> Any:
+    """Asks again, with the reason, until the answer is right."""
+    kind = question.kind if isinstance(question.kind, click.ParamType) else None
+    return click.prompt(question.text, default=default, type=kind, value_proc=check, show_default=bool(default))
 
 
-def _default(question: str, default: Answer, kind: Any) -> Answer:
-    return default
+def _read(key: str, question: Question, default: str, check: Callable[[str], Any]) -> Any:
+    """The next line; an empty one and the end stand for the default. Raises UsageError."""
+    try:
+        return check(sys.stdin.readline().strip() or default)
+    except click.UsageError as error:
+        raise UsageError(f"answer for {key}: {error.message}") from None
 
 
-def _config(batch: int, speeds: Sequence[float], policy: str, comm: str, cmd: tuple[str, ...]) -> Config:
-    bounds = BatchBounds()
-    choices: dict[str, Any] = {"policy": {"name": policy}, "comm": comm}
-    return Config(
+def _checked(known: Mapping[str, Any], key: str, text: str) -> Any:
+    """The answer in `text`, if it is one and fits those before. Raises BadParameter."""
+    kind = QUESTIONS[key].kind
+    answer = kind.convert(text, None, None) if isinstance(kind, click.ParamType) else kind(text)
+    try:
+        _config({**known, key: answer})
+    except UsageError as error:
+        raise click.BadParameter(str(error).replace(f"{ORIGIN}: ", "")) from None
+    return answer
+
+
+def _config(known: Mapping[str, Any]) -> Config:
+    """The configuration of these answers; the rest has its defaults.
+
+    Raises:
+        UsageError: not one speed per worker.
+        ConfigError: a rule between keys is broken.
+    """
+    speeds = known.get("speeds") or (1.0,) * known.get("workers", 2)
+    n_workers = known.get("workers", len(speeds))
+    if len(speeds) != n_workers:
+        raise UsageError(f"got {len(speeds)} speeds for {n_workers} workers, expected one per worker")
+    bounds, batch = BatchBounds(), known.get("batch", 64)
+    choices: dict[str, Any] = {"policy": {"name": known.get("policy", "proportional")}}
+    config = Config(
         cluster=Cluster(workers=tuple(Worker(batch=batch, speed=speed) for speed in speeds)),
         batch=BatchBounds(min=min(bounds.min, max(1, batch // ROOM)), max=max(bounds.max, batch * ROOM)),
-        command=cmd,
+        comm=known.get("comm", "byteps"),
+        command=known.get("command", ()),
         **choices,
     )
+    return check_rules(config, ORIGIN)
 
 
 def annotated(config: Config) -> str:

@@ -19,9 +19,9 @@ def file(tmp_path: Path) -> Path:
     return tmp_path / "cluster.yaml"
 
 
-def run_init(file: Path, *arguments: str) -> Result:
+def run_init(file: Path, *arguments: str, answers: str = "") -> Result:
     return CliRunner().invoke(
-        init.command, ["-o", str(file), *arguments], catch_exceptions=False, standalone_mode=False
+        init.command, ["-o", str(file), *arguments], input=answers, catch_exceptions=False, standalone_mode=False
     )
 
 
@@ -44,15 +44,59 @@ def test_defaults_stand_for_flags_where_nobody_can_answer(file: Path) -> None:
 
 
 def test_asks_on_a_terminal_when_no_flag_says_anything(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    answers = iter((3, 32, (1.0, 0.5, 0.25), "pid", "gloo", "python train.py --name 'two words'"))
-    monkeypatch.setattr(init, "_ask", lambda question, default, kind: next(answers))
-    monkeypatch.setattr(init, "_answers", lambda: True)
-    run_init(file, "--force")
+    monkeypatch.setattr(init, "_who_answers", lambda: init._prompt)
+    run_init(file, "--force", answers="3\n32\n1,0.5,0.25\npid\ngloo\npython train.py --name 'two words'\n")
     config = load_config(file)
     assert [(worker.batch, worker.speed) for worker in config.cluster.workers] == [(32, 1.0), (32, 0.5), (32, 0.25)]
     assert (config.policy.name, config.comm, config.command[-1]) == ("pid", "gloo", "two words")
     run_init(file, "--force", "--policy", "static")  # would raise if it asked again
     assert load_config(file).policy.name == "static"
+
+
+# A wrong answer to each question, with the right ones before it, and what is wrong.
+WRONG = {
+    "workers": ("0", "0 is not in the range 1<=x<=1024"),
+    "batch": ("3\nmany", "'many' is not a valid integer range"),
+    "speeds": ("3\n\n1,1", "got 2 speeds for 3 workers, expected one per worker"),
+    "policy": ("3\n\n\nppa", "'ppa' is not one of 'static'"),
+    "comm": ("3\n\n\n\nlocal", "comm: is for one worker, the cluster has 3; use byteps"),
+    "command": ("3\n\n\n\n\npython 'x", "No closing quotation"),
+}
+
+
+@pytest.mark.parametrize("key", WRONG)
+def test_a_wrong_answer_is_asked_again_at_once_with_the_reason(
+    file: Path, key: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(init, "_who_answers", lambda: init._prompt)
+    answers, reason = WRONG[key]
+    done = run_init(file, answers=answers + "\n3" * (key == "workers") + "\n" * 6)
+    (error,) = [line for line in done.output.splitlines() if line.startswith("Error: ")]
+    assert reason in error
+    times = {one: done.output.count(question.text) for one, question in init.QUESTIONS.items()}
+    assert times == {one: 2 if one == key else 1 for one in init.QUESTIONS}
+    assert len(load_config(file).cluster.workers) == 3
+
+
+@pytest.mark.parametrize("key", WRONG)
+def test_a_wrong_answer_from_a_pipe_is_an_error_with_its_key(file: Path, key: str) -> None:
+    answers, reason = WRONG[key]
+    with pytest.raises(UsageError) as caught:
+        run_init(file, answers=answers)
+    assert str(caught.value).startswith(f"answer for {key}: ") and reason in str(caught.value)
+    assert not file.exists()
+
+
+def test_what_a_pipe_does_not_say_has_its_default(file: Path) -> None:
+    run_init(file, answers="1\n\n0.5\n")
+    config = load_config(file)
+    assert [(worker.batch, worker.speed) for worker in config.cluster.workers] == [(64, 0.5)]
+    assert (config.policy.name, config.comm) == ("proportional", "byteps")
+
+
+def test_nobody_answers_in_vain(file: Path) -> None:
+    with pytest.raises(UsageError, match="there is no folder"):
+        run_init(file.parent / "none" / "cluster.yaml", answers="1\n")
 
 
 def test_a_file_is_replaced_only_by_force(file: Path) -> None:
@@ -65,7 +109,7 @@ def test_a_file_is_replaced_only_by_force(file: Path) -> None:
 
 
 def test_what_does_not_fit_together_is_refused(file: Path) -> None:
-    with pytest.raises(UsageError, match="got 3 of them for 2 workers"):
+    with pytest.raises(UsageError, match="got 3 speeds for 2 workers"):
         run_init(file, "--workers", "2", "--speeds", "1,1,1")
     with pytest.raises(ConfigError, match="local"):
         run_init(file, "--workers", "2", "--comm", "local")
