@@ -11,8 +11,9 @@ waits: one slow link blocks all workers alike. The diagnosis therefore compares 
 A worker delays the others if its demand is within MARGIN of the largest, and more than MARGIN above the median of the
 others (the lower one of two). The cause is the part that exceeds the others' median more. A CPU quota (`throttled`)
 also slows sending and reading, which looks like a slow link, so throttled time counts as compute. If all workers are
-alike, no worker delays the others; neither does a server that is slow for all. MARGIN, medians and sums are chosen by
-us.
+alike, no worker delays the others; neither does a server that is slow for all. A worker that others wait for because
+its batch is large is not slow: the cause is compute only where a sample takes more than MARGIN longer than on the
+fastest worker. MARGIN, medians and sums are chosen by us.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from collections.abc import Mapping, Sequence
 
 from dynamix_ps.messages import LinkView, WindowRecord
 
-MARGIN = 0.1  # of the window's duration
+MARGIN = 0.1  # of the window's duration, or of the fastest worker's time per sample
 
 
 def labelled(records: Sequence[WindowRecord | None], links: Sequence[LinkView]) -> tuple[LinkView, ...]:
@@ -51,12 +52,19 @@ def diagnose(records: Sequence[WindowRecord | None], links: Sequence[LinkView]) 
     demand = {rank: own[rank] + network[rank] for rank in reported}
     bar = max(demand.values()) - MARGIN
     held_back = _filled({rank: record.throttled for rank, record in reported.items()})
-    slow_cpu = _excess({rank: own[rank] + held_back[rank] for rank in reported})
+    computing = {rank: own[rank] + held_back[rank] for rank in reported}
+    slow_cpu = _excess(computing)
+    busy_s = {rank: computing[rank] * record.duration_s for rank, record in reported.items()}
+    per_sample_s = {rank: busy_s[rank] / r.samples if r.samples else math.inf for rank, r in reported.items()}
+    slower_s = (1 + MARGIN) * min(per_sample_s.values())
     demand_above, network_above = _excess(demand), _excess(network)
     found = list(nobody)
     for rank in reported:
         if demand[rank] >= bar and demand_above[rank] > MARGIN:
-            found[rank] = "compute" if slow_cpu[rank] >= network_above[rank] else "link"
+            if slow_cpu[rank] < network_above[rank]:
+                found[rank] = "link"
+            elif per_sample_s[rank] > slower_s:
+                found[rank] = "compute"
     return tuple(found)
 
 

@@ -58,6 +58,34 @@ def test_who_holds_everybody_up(
     assert diagnose(window(*own), links(*busy)) == expected
 
 
+@pytest.mark.parametrize(
+    ("own", "samples", "expected"),
+    [
+        pytest.param((0.9, 0.5, 0.5), (400, 100, 100), ("", "", ""), id="the fastest has the largest batch"),
+        pytest.param((0.9, 0.3, 0.3), (300, 105, 100), ("", "", ""), id="equal speeds"),
+        pytest.param((0.9, 0.3, 0.3), (200, 100, 100), ("compute", "", ""), id="slow, with the largest batch"),
+        pytest.param((0.9, 0.9, 0.3), (400, 100, 100), ("", "compute", ""), id="the slow one of two"),
+        pytest.param((0.9, 0.0, 0.3), (400, 0, 100), ("", "", ""), id="one without samples"),
+    ],
+)
+def test_a_worker_is_not_slow_because_its_batch_is_large(
+    own: tuple[float, ...], samples: tuple[int, ...], expected: tuple[str, ...]
+) -> None:
+    records = [dataclasses.replace(one, samples=count) for one, count in zip(window(*own), samples, strict=True) if one]
+    assert diagnose(records, links(QUICK, QUICK, QUICK)) == expected
+
+
+@given(st.lists(st.tuples(st.floats(0.01, 1), st.integers(1, 1000)), min_size=2, max_size=9))
+def test_compute_is_never_said_of_the_fastest(workers: list[tuple[float, int]]) -> None:
+    records = [
+        dataclasses.replace(one, samples=count)
+        for one, (_, count) in zip(window(*(own for own, _ in workers)), workers, strict=True)
+        if one
+    ]
+    speeds = [one.samples / (one.compute_s + one.input_s) for one in records]
+    assert diagnose(records, [])[speeds.index(max(speeds))] != "compute"
+
+
 @pytest.mark.parametrize(("throttled", "cause"), [(0.6, "compute"), (0.1, "link"), (NAN, "link")])
 def test_a_process_held_back_by_its_quota_is_slow_itself_and_not_its_link(throttled: float, cause: str) -> None:
     records = [dataclasses.replace(one, throttled=0.0) for one in window(0.2, 0.2, 0.2) if one]
