@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -18,6 +19,28 @@ from dynamix_ps.report.plots.style import (
 from dynamix_ps.run_record.values import known_sum, ratio
 
 SERVER_STYLES = ("--", ":", "-.")
+_LEAST_PART = 0.1  # of the bytes of sums, which crosses a network where sums do (chosen by us)
+
+
+def sums(axes: Any, history: History) -> None:
+    """Gradient bytes per second that each worker gave into sums."""
+    _from_zero(axes, history, "sums (MB/s)", lambda worker: _scaled(worker, "summed_bytes_per_s", 1e-6))
+
+
+def only_sums(history: History) -> bool:
+    """Whether sums are known, and no worker's payload on a network is that of its sums: they go through shared memory.
+
+    What crosses a network then are calls alone. Where nobody measures the network, sums are all that is known.
+    """
+    workers = history.workers.values()
+    known = any(not math.isnan(value) for worker in workers for value in worker.measured["summed_bytes_per_s"])
+    return known and not any(_by_network(worker) for worker in workers)
+
+
+def _by_network(worker: WorkerSeries) -> bool:
+    columns = zip(worker.measured["push_bytes_per_s"], worker.measured["summed_bytes_per_s"], strict=True)
+    known = [pair for pair in columns if not any(map(math.isnan, pair))]
+    return sum(pushed for pushed, _ in known) > _LEAST_PART * sum(summed for _, summed in known)
 
 
 def push(axes: Any, history: History) -> None:

@@ -102,6 +102,11 @@ def _overview(figure: Any, history: History) -> None:
 
 
 def _network(figure: Any, history: History) -> None:
+    if measured.only_sums(history):
+        where = "network not measured" if history.network_sources == "none" else "through shared memory"
+        figure.suptitle(f"Sums of gradients ({where}): {history.title}")
+        _measured(figure, history, (measured.sums,), columns=1)
+        return
     figure.suptitle(f"Network (source: {history.network_sources}): {history.title}")
     panels = (measured.push, measured.pull, measured.retransmits, measured.rtt)
     _measured(figure, history, panels, columns=2)

@@ -183,6 +183,30 @@ class TestMeasured:
         (legend,) = figure.legends
         assert [text.get_text() for text in legend.get_texts()] == ["worker 0", "worker 1"]
 
+    @pytest.mark.parametrize(
+        ("values", "title"),
+        [
+            ({"push_bytes_per_s": 14e3, "network_source": "ebpf"}, "Sums of gradients (through shared memory): "),
+            ({}, "Sums of gradients (network not measured): "),
+        ],
+    )
+    def test_sums_are_shown_where_they_cross_no_network(
+        self, folder: RunFolder, values: dict[str, Any], title: str
+    ) -> None:
+        for rank in (0, 1):
+            told = [window(rank, n, summed_bytes_per_s=2e7 + 1e6 * rank, **values) for n in (0, 1)]
+            append(folder.worker_file(rank), started(rank), *told)
+        figure = self.draw(folder, "network")
+        (sums,) = figure.axes
+        assert sums.get_ylabel() == "sums (MB/s)"
+        assert self.lines(sums) == {"worker 0": [20.0, 20.0], "worker 1": [21.0, 21.0]}
+        assert figure.get_suptitle().startswith(title)
+
+    def test_one_worker_behind_a_network_is_enough_to_show_it(self, folder: RunFolder) -> None:
+        append(folder.worker_file(0), started(0), window(0, 0, push_bytes_per_s=1e3))
+        append(folder.worker_file(1), started(1), window(1, 0, push_bytes_per_s=24e6))
+        assert len(self.draw(folder, "network").axes) == 4
+
     def test_source_that_changed(self, folder: RunFolder) -> None:
         append(folder.worker_file(0), started(0), *(window(0, n, network_source=s) for n, s in enumerate("xxy")))
         assert read_history(folder, config(2)).network_sources == "x then y"
