@@ -371,3 +371,4 @@ class Training(ResumableModel):
         self._now.stepped(optimizer)
         self._steps += 1
         self._count_iteration()
+        self._watch.stepped()

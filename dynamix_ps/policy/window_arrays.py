@@ -158,9 +158,7 @@ def arrays_of(view: View) -> WindowArrays:
     if view.ring:
         columns["push_busy"] = np.where(present, _largest(columns["push_busy"].tolist()), NAN)
     columns |= {name: np.float64(getattr(first, name)) for name in OF_CLUSTER}
-    away_s = max((record.outside_s for record in view.reported if record.outside_s > 0), default=0.0)
-    columns["worker_duration_s"] = columns["worker_duration_s"] - away_s  # nobody trains while one evaluates alone
-    columns["duration_s"] -= away_s
+    _leave_out_what_is_no_training(columns, view)
     columns["lr_ratio"] *= view.plan.lr_factor  # a rate that the plan has lowered is as low as one that the script has
     # of an absent worker nothing is known
     columns |= _columns(view.links, present, OF_LINK) if view.links else dict.fromkeys(OF_LINK, NAN)
@@ -189,6 +187,17 @@ def _columns(
         known, table = table, np.full((len(present), len(names)), NAN)
         table[present] = known
     return dict(zip(names, np.ascontiguousarray(table.T), strict=True))
+
+
+def _leave_out_what_is_no_training(columns: dict[str, Any], view: View) -> None:
+    """While a worker evaluates alone, the others wait for it: the time of that is left out, for all of them."""
+    outside_s = np.array([0.0 if record is None else max(record.outside_s, 0.0) for record in view.records])
+    outside_s = known_or(outside_s)
+    away_s = outside_s.max()
+    if away_s > 0:
+        columns["duration_s"] = columns["duration_s"] - away_s
+        columns["worker_duration_s"] = columns["worker_duration_s"] - away_s
+        columns["wait_s"] = np.maximum(columns["wait_s"] - (away_s - outside_s), 0.0)
 
 
 def _ratio(value: float, unit: float) -> float:

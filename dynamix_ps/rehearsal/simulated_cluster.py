@@ -153,8 +153,14 @@ class SimulatedWatch:
     def begin(self) -> None:
         """Nothing has passed since the end of the last iteration."""
 
+    def loop_begun(self) -> None:
+        """Nothing has passed since the end of the last loop."""
+
     def batch_ready(self) -> None:
         """Input takes no time."""
+
+    def stepped(self) -> None:
+        """Nothing passes until the next batch."""
 
     def compute_so_far_s(self) -> float:
         return 0.0

@@ -11,7 +11,7 @@ from worker_hooks.observe.garbage import garbage_s
 
 
 class Times(NamedTuple):
-    """Seconds of one iteration, without pauses; duration = input + compute + blocked."""
+    """Seconds of one iteration, without pauses; duration = input + compute + blocked + outside."""
 
     input_s: float
     compute_s: float
@@ -19,6 +19,8 @@ class Times(NamedTuple):
     duration_s: float
     cpu_s: float  # of all threads of this process
     gc_s: float  # garbage collections, which lie in the times above
+    outside_s: float = 0.0  # between the last step and the next batch, and between two loops over batches
+    outside_cpu_s: float = 0.0  # of cpu_s, what was used meanwhile
 
 
 class NewestSum(NamedTuple):
@@ -42,7 +44,13 @@ class Watch(Protocol):
     def begin(self) -> None:
         """An iteration begins."""
 
+    def loop_begun(self) -> None:
+        """A loop over batches begins; an earlier one may have ended some time ago."""
+
     def batch_ready(self) -> None: ...
+
+    def stepped(self) -> None:
+        """An optimizer has taken a step."""
 
     def compute_so_far_s(self) -> float:
         """Seconds of computing since the batch was ready."""
@@ -57,10 +65,21 @@ class Watch(Protocol):
         """Close the iteration, and begin the next one at the same instant. The times of every worker."""
 
 
+class _Spent(NamedTuple):
+    """Time of an iteration, and CPU time."""
+
+    seconds: float
+    cpu_s: float
+
+
+_NO_TIME = _Spent(0.0, 0.0)
+
+
 class Stopwatch:
     """The watch of a process that is one worker.
 
-    begin -> batch_ready -> blocked (in the gradient sum) -> end, with pauses and more sums anywhere in between.
+    begin -> batch_ready -> blocked (in the gradient sum) -> stepped -> end, with pauses and more sums anywhere in
+    between; loop_begun may come between begin and batch_ready.
     """
 
     def __init__(self, garbage_s: Callable[[], float] = garbage_s) -> None:
@@ -84,6 +103,21 @@ class Stopwatch:
         self._began_gc_s = now_gc_s
         self._paused_s = self._paused_cpu_s = self._paused_gc_s = 0.0
         self._paused_before_ready_s = self._blocked_before_ready_s = 0.0  # of these, while there was no batch
+        self._between_loops = self._stepped = _NO_TIME
+
+    def loop_begun(self) -> None:
+        self._between_loops = self._trained_so_far()
+
+    def stepped(self) -> None:
+        self._stepped = self._trained_so_far()
+
+    def _trained_so_far(self) -> _Spent:
+        """Time of this iteration, without what is blocked or paused."""
+        now_s, now_cpu_s = time.perf_counter(), time.process_time()
+        return _Spent(
+            now_s - self._began_s - self._paused_s - self.blocked_s,
+            now_cpu_s - self._began_cpu_s - self._paused_cpu_s,
+        )
 
     def batch_ready(self) -> None:
         self._ready_s = time.perf_counter()
@@ -114,10 +148,24 @@ class Stopwatch:
 
     def end(self) -> tuple[Times, ...]:
         ended_s, ended_cpu_s, ended_gc_s = time.perf_counter(), time.process_time(), self._garbage_s()
-        input_s = self._ready_s - self._began_s - self._paused_before_ready_s - self._blocked_before_ready_s
+        between, stepped = self._between_loops, self._stepped
         self.lasted_s = ended_s - self._began_s - self._paused_s
+        own_s = self.lasted_s - self.blocked_s
         cpu_s = ended_cpu_s - self._began_cpu_s - self._paused_cpu_s
+        after = _Spent(own_s - stepped.seconds, cpu_s - stepped.cpu_s) if stepped is not _NO_TIME else _NO_TIME
+        outside_s, outside_cpu_s = between.seconds + after.seconds, between.cpu_s + after.cpu_s
+        input_s = self._ready_s - self._began_s - self._paused_before_ready_s - self._blocked_before_ready_s
+        input_s -= between.seconds
         gc_s = ended_gc_s - self._began_gc_s - self._paused_gc_s
-        times = Times(input_s, self.lasted_s - input_s - self.blocked_s, self.blocked_s, self.lasted_s, cpu_s, gc_s)
+        times = Times(
+            input_s,
+            own_s - input_s - outside_s,
+            self.blocked_s,
+            self.lasted_s,
+            cpu_s,
+            gc_s,
+            outside_s,
+            outside_cpu_s,
+        )
         self._begin_at(ended_s, ended_cpu_s, ended_gc_s)
         return (times,)

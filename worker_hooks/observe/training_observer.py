@@ -62,11 +62,12 @@ class TrainingObserver:
         """The script asks for batches up to these limits. `may_go_on`: it may ask for more of them later."""
         if self._began_s is None:
             self._began_s = self.watch.now_s()
+            self.watch.begin()
         self.progress.ask(epochs, iterations, may_go_on)
-        self.watch.begin()
 
     def loop_begun(self, iteration: int) -> None:
         """A loop over batches begins at `iteration`."""
+        self.watch.loop_begun()
         self._takes_turn = self._account.take_turn(self)
         if self._takes_turn:
             self._before = max(self._account.iterations - iteration, 0)

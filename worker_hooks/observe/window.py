@@ -5,6 +5,10 @@ travels in the trailer of the next iteration. The smallest of them belongs to th
 for the network. This minimum is push_pull; the rest is wait (definition chosen by us). So an iteration, and with it a
 window, is complete one iteration later.
 
+What a script does between a step and the next batch in every iteration, such as logging, takes part in a worker's
+speed, and counts as computing. What does not recur, such as an evaluation by one worker alone, is `outside_s` (rule and
+numbers chosen by us).
+
 A window has one plan from its first iteration to its last: when a new plan takes effect, all workers drop the open
 window and begin another one at the same iteration. The first window is short: where speeds differ much, a whole window
 at equal sizes takes a seventh of the time that the training after it needs (benchmarks/results/attempts.md). A window
@@ -15,7 +19,9 @@ worker runs out of samples are in no window: they say nothing about the plan.
 from __future__ import annotations
 
 import math
+from collections import deque
 from collections.abc import Iterable
+from statistics import median
 from typing import NamedTuple
 
 from dynamix_ps.messages import WindowRecord
@@ -26,6 +32,8 @@ from worker_hooks.observe.stopwatch import Times
 from worker_hooks.trailer import GlobalView
 
 FIRST_WINDOW = 3  # iterations (chosen by us)
+USUAL = 20  # iterations, the newest, by whose median it is known what recurs between a step and the next batch
+BEYOND_USUAL, BEYOND_S = 3.0, 1e-3  # more than so many times that, and so many seconds more, does not recur
 
 
 class IterationRecord(NamedTuple):
@@ -67,6 +75,7 @@ class WindowMeter:
         self._change = ChangeWatch()
         self._last: IterationRecord | None = None
         self._rows: list[tuple[IterationRecord, float]] = []
+        self._usual: deque[float] = deque(maxlen=USUAL)  # times between a step and the next batch
 
     def continue_from(self, window: int) -> None:
         """Windows are numbered from `window` on, if another meter has recorded some since."""
@@ -77,7 +86,7 @@ class WindowMeter:
 
     def add(self, iteration: IterationRecord) -> WindowRecord | None:
         """Add an iteration, whose view completes the one before. Returns a record when that closed a window."""
-        before, self._last = self._last, iteration
+        before, self._last = self._last, iteration._replace(times=self._without_unusual(iteration.times))
         if before is None or before.is_short:
             return None
         if self._rows and self._rows[0][0].plan_version != before.plan_version:
@@ -93,6 +102,21 @@ class WindowMeter:
         self.next_window += 1
         self._begin_window()
         return record
+
+    def _without_unusual(self, times: Times) -> Times:
+        """`times`, where what recurs between a step and the next batch counts as computing, and the rest as outside."""
+        self._usual.append(times.outside_s)
+        usual_s = median(self._usual)
+        if times.outside_s <= BEYOND_USUAL * usual_s + BEYOND_S:
+            usual_s = times.outside_s
+        rest_s = times.outside_s - usual_s
+        rest_cpu_s = times.outside_cpu_s * rest_s / times.outside_s if rest_s else 0.0
+        return times._replace(
+            compute_s=times.compute_s + usual_s,
+            outside_s=rest_s,
+            cpu_s=times.cpu_s - rest_cpu_s,
+            outside_cpu_s=rest_cpu_s,
+        )
 
     def _begin_window(self) -> None:
         self._rows = []
@@ -125,6 +149,7 @@ class WindowMeter:
             push_pull_s=push_pull_s,
             wait_s=max(0.0, sum(i.times.blocked_s for i in iterations) - push_pull_s),
             input_s=sum(i.times.input_s for i in iterations),
+            outside_s=sum(i.times.outside_s for i in iterations),
             loss=_mean((i.loss, i.loss_weight) for i in iterations),
             accuracy=sum(i.correct for i in iterations) / judged if judged else math.nan,
             global_samples=global_samples,
