@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from dynamix_ps.config.schema import Config
-from dynamix_ps.report.gain import Gain, gain_of, gain_text
+from dynamix_ps.report.gain import Gain, gain_of, gain_text, progress_text
 from dynamix_ps.report.summary_text import markdown
 from dynamix_ps.run_record.evaluations import ACCURACY, MetricCurve, curves
 from dynamix_ps.run_record.json_lines import JsonLinesTail, Line
@@ -40,7 +40,7 @@ def write_summary(folder: RunFolder, config: Config, outcome: Outcome) -> dict[s
     """
     told = read_told(folder)
     state = state_of(told, len(config.cluster.workers), config.later)
-    summary = summarise(folder.path.name, state, _gain(told, config.first_workers, config.mode), config, outcome)
+    summary = summarise(folder.path.name, state, _gain(told, config), config, outcome)
     folder.summary_json.write_text(json.dumps(summary, indent=2, allow_nan=False) + "\n", encoding="utf-8")
     plots = sorted(path.relative_to(folder.path).as_posix() for path in folder.plots_dir.glob("*.png"))
     folder.summary_md.write_text(markdown(summary, plots), encoding="utf-8")
@@ -68,10 +68,10 @@ def state_of(told: Iterable[Told], n_workers: int, later: Collection[int] = ()) 
     return state
 
 
-def _gain(told: Iterable[Told], n_workers: int, mode: str) -> Gain:
+def _gain(told: Iterable[Told], config: Config) -> Gain:
     windows = [line for source, _, line in told if line["kind"] == "window" and source.startswith("worker-")]
     try:
-        return gain_of(windows, n_workers, mode)
+        return gain_of(windows, config.first_workers, config.mode, config.lr_rule)
     except (KeyError, TypeError, ValueError) as error:
         return Gain(None, None, f"a window line is damaged ({type(error).__name__}: {error})")
 
@@ -146,7 +146,12 @@ def summarise(run: str, state: RunState, gain: Gain, config: Config, outcome: Ou
 
 def _gain_fields(gain: Gain, counted: str) -> dict[str, Any]:
     sides = {"first": gain.first, "last": gain.last}
-    fields = {"text": gain_text(gain, counted), "samples_per_s_ratio": _known(gain.ratio), "rough": gain.rough}
+    fields = {
+        "text": gain_text(gain, counted),
+        "progress": progress_text(gain, counted),
+        "samples_per_s_ratio": _known(gain.ratio),
+        "progress_per_sample_ratio": _known(gain.progress_per_sample) if gain.batch_changed else None,
+    }
     return fields | {name: None if side is None else _rounded(dataclasses.asdict(side)) for name, side in sides.items()}
 
 

@@ -16,7 +16,7 @@ def markdown(summary: dict[str, Any], plots: Sequence[str]) -> str:
     parts = [
         f"# {summary['run']}",
         _result(summary),
-        f"**Gain**: {summary['gain']['text']}.",
+        "\n\n".join(f"**{name.capitalize()}**: {text}." for name, text in _gained(summary)),
         _table(("", "value"), _figures(summary)),
         "## Workers\n\n"
         + _workers(summary["per_worker"], summary["counted"])
@@ -57,7 +57,19 @@ def headline(summary: dict[str, Any]) -> list[str]:
     ended = "" if summary["exit_code"] in (0, None) else f"ended with exit code {summary['exit_code']}: "
     restart = (summary["restart"],) if summary["restart"] else ()
     changes = (*restart, *summary["losses"], *summary["departures"], *summary["arrivals"])
-    return [ended + summary["reason"], *changes, ", ".join(figures), f"gain: {summary['gain']['text']}"]
+    return [
+        ended + summary["reason"],
+        *changes,
+        ", ".join(figures),
+        *(f"{name}: {text}" for name, text in _gained(summary)),
+    ]
+
+
+def _gained(summary: dict[str, Any]) -> Iterable[tuple[str, str]]:
+    """What was gained in samples per second, and if the global batch has changed, in progress."""
+    yield "gain", summary["gain"]["text"]
+    if summary["gain"]["progress"]:
+        yield "progress", summary["gain"]["progress"]
 
 
 def _result(summary: dict[str, Any]) -> str:

@@ -79,7 +79,7 @@ def test_by_hand_the_lines_tell_the_mode(by_hand: RunFolder) -> None:
     append(by_hand.worker_file(0), window(0, 0, plan_version=0))
     summary = report_run(by_hand).summary
     assert (summary["mode"], summary["policy"]) == ("adapt", "static")
-    assert summary["gain"]["text"] == "unknown: the batch sizes never changed"
+    assert summary["gain"]["text"] == "unknown: one worker waits for nobody"
     begun = {"kind": "started", "time_s": 1.0, "policy": "of-another-package", "workers": 1, "restarts": 0}
     append(by_hand.journal_file, begun, plan(1, [64]) | {"kind": "observed"})
     summary = report_run(by_hand).summary

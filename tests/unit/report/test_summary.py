@@ -375,7 +375,7 @@ def test_where_quotas_make_the_speeds_the_page_says_why_workers_wait(folder: Run
 
 def test_the_gain_is_told_with_the_result(folder: RunFolder) -> None:
     for rank, size in ((0, 96), (1, 32)):
-        first, later = window(rank, 0, plan_version=0, duration_s=2.0), window(rank, 1, size, plan_version=1)
+        first, later = window(rank, 1, plan_version=0, duration_s=2.0), window(rank, 2, size, plan_version=1)
         append(folder.worker_file(rank), started(rank), first, later)
     summary = write_summary(folder, config(2), GOOD)
     gain = summary["gain"]
@@ -383,6 +383,7 @@ def test_the_gain_is_told_with_the_result(folder: RunFolder) -> None:
     assert (gain["first"]["batch_sizes"], gain["last"]["batch_sizes"]) == ([64, 64], [96, 32])
     assert f"**Gain**: {gain['text']}." in folder.summary_md.read_text()
     assert gain["text"] in headline(summary)[-1]
+    assert gain["progress"] == "" and gain["progress_per_sample_ratio"] is None
 
 
 def test_without_figures_there_is_still_a_headline(folder: RunFolder) -> None:
