@@ -49,7 +49,7 @@ from dynamix_ps.report.summary import Outcome
 from dynamix_ps.report.summary_text import headline
 from dynamix_ps.run_record.manifest import write_manifest
 from dynamix_ps.run_record.run_folder import RunFolder
-from dynamix_ps.terminal import print_line
+from dynamix_ps.terminal import print_line, printable
 
 ON_THIS_MACHINE = ThisMachine()
 EXPOSED = "insecure is set: calls between hosts go unencrypted, with the token of the run"
@@ -272,7 +272,7 @@ class _Run:
         for name, lines in self._last_lines.items():
             _say(self._console, f"last lines of {name} ({self._folder.log_file(name)}):")
             for line in lines or ("(it printed nothing)",):
-                _say(self._console, f"  {line}")
+                print_line(self._console, Text("  ") + printable(line))
         print_error(ending.reason)
         checkpoint = self._folder.newest_checkpoint()
         if self._config.elastic.min_workers is not None and checkpoint is not None:

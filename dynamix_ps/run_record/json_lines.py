@@ -6,6 +6,7 @@ import dataclasses
 import json
 import logging
 import math
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import IO, Any
@@ -14,7 +15,10 @@ logger = logging.getLogger("dynamix")
 
 Line = dict[str, Any]
 
+LONGEST_BYTES = 16 << 20  # of a line; the reports of a thousand workers on their connections take less than one MB
+DEEPEST = 16  # objects and lists within each other; those that roles write have four
 _START = b'{"kind"'
+_MAY_STEER = re.compile(rb"[\\\x7f-\xff]")  # an escape, or what is not ASCII; JSON has control codes as escapes alone
 
 
 class JsonLines:
@@ -64,40 +68,85 @@ class JsonLinesTail:
     """Returns the complete new lines of a file, each once.
 
     A line without its newline is left for the next call. A writer that was killed within a line and restarted leaves
-    half a line in front of a complete one, which is kept. Unreadable lines are counted in `damaged` and never raise,
-    because reading a run must not end it.
+    half a line in front of a complete one, which is kept. Lines that are unreadable, too long or too deep are counted
+    in `damaged` and never raise, because reading a run must not end it.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.damaged = 0
         self._offset = 0
+        self._is_in_long_line = False  # whose beginning was left out
 
     def read(self) -> list[Line]:
         """Lines completed since the last call; none while the file does not exist."""
+        lines: list[Line] = []
         try:
             with self.path.open("rb") as file:
                 file.seek(self._offset)
-                chunk = file.read()
+                while chunk := file.read(LONGEST_BYTES):
+                    complete, newline, _ = chunk.rpartition(b"\n")
+                    if newline:
+                        lines += self._lines(complete)
+                    elif len(chunk) < LONGEST_BYTES:
+                        break
+                    else:
+                        complete = chunk
+                        self.damaged += not self._is_in_long_line
+                        self._is_in_long_line = True
+                    self._offset = file.seek(self._offset + len(complete) + len(newline))
         except FileNotFoundError:
-            return []
-        complete, newline, _ = chunk.rpartition(b"\n")
-        self._offset += len(complete) + len(newline)
-        lines = (self._parse(raw) for raw in complete.split(b"\n") if raw.strip())
+            return lines
+        return lines
+
+    def _lines(self, complete: bytes) -> list[Line]:
+        raws = complete.split(b"\n")
+        if self._is_in_long_line:
+            self._is_in_long_line = False
+            del raws[0]
+        lines = (self._parse(raw) for raw in raws if raw.strip())
         return [line for line in lines if line is not None]
 
     def _parse(self, raw: bytes) -> Line | None:
-        line = _object(raw)
+        line = line_in(raw)
         if line is None:
             self.damaged += 1
-            line = _object(raw[max(raw.rfind(_START), 0) :])
+            begin = raw.rfind(_START)
+            line = line_in(raw[begin:]) if begin > 0 else None
         return line
 
 
-def _object(raw: bytes) -> Line | None:
+def line_in(raw: bytes) -> Line | None:
+    """The object of one line; none if it is not one that roles write.
+
+    Its text is made harmless here, for terminals, summaries and files that show it.
+    """
     try:
         value = json.loads(raw)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
-    usable = isinstance(value, dict) and isinstance(value.get("kind"), str)
-    return value if usable and isinstance(value.get("time_s", 0.0), int | float) else None
+    if not isinstance(value, dict) or not isinstance(value.get("kind"), str):
+        return None
+    if not isinstance(value.get("time_s", 0.0), int | float):
+        return None
+    if raw.count(b"[") + raw.count(b"{") > DEEPEST and _is_deeper(value, DEEPEST):
+        return None
+    harmless: Line = _shown(value) if _MAY_STEER.search(raw) else value
+    return harmless
+
+
+def _is_deeper(value: Any, levels: int) -> bool:
+    """Whether more than so many objects and lists are within each other."""
+    inside = value.values() if isinstance(value, dict) else value if isinstance(value, list) else None
+    return inside is not None and (levels == 0 or any(_is_deeper(item, levels - 1) for item in inside))
+
+
+def _shown(value: Any) -> Any:
+    """The value with characters that steer a terminal, or are in no text, as escapes: `\\x1b`. Line ends stay."""
+    if isinstance(value, str):
+        return "".join(
+            char if char.isprintable() or char in "\n\t" else char.encode("unicode_escape").decode() for char in value
+        )
+    if isinstance(value, dict):
+        return {_shown(name): _shown(item) for name, item in value.items()}
+    return [_shown(item) for item in value] if isinstance(value, list) else value

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import os
 from itertools import pairwise
 from pathlib import Path
 from statistics import median
 from typing import NamedTuple
+
+from dynamix_ps.run_record.json_lines import line_in
 
 _TAIL_BYTES = 64 << 10
 _REPORTS_MISSED = 3  # chosen by us: a busy machine delays one report, not three
@@ -42,12 +43,6 @@ def _report_times_s(file: Path) -> list[float]:
             whole = lines.read().split(b"\n")[:-1]
     except OSError:
         return []
-    times_s = []
-    for line in whole:
-        try:
-            content = json.loads(line)
-            if content["kind"] == "role":
-                times_s.append(float(content["time_s"]))
-        except (ValueError, KeyError, TypeError):
-            continue  # the first line of the tail may be cut
+    lines_read = [line for line in map(line_in, whole) if line is not None]  # the first one of the tail may be cut
+    times_s = [line["time_s"] for line in lines_read if line["kind"] == "role" and "time_s" in line]
     return times_s[-_REPORTS_READ:]

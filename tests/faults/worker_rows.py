@@ -95,6 +95,11 @@ WORKER_FAULTS = (
     ),
     WorkerFault("worker-prints-without-end-of-line", "print('x' * 5_000_000, end=''); finished()", DONE),
     WorkerFault("worker-prints-control-characters", "print('\\x1b[2J\\x1b]0;title\\x07\\x00'); finished()", DONE),
+    WorkerFault(
+        "worker-dies-after-control-characters",
+        "print('\\x1b[2J\\x1b]0;title\\x07', flush=True); os._exit(9)",
+        Outcome(4, r"\A[^\x1b\x07]*error: worker-1 ended with exit code 9[^\x1b\x07]*\Z"),
+    ),
     WorkerFault("worker-closes-its-output", "os.close(1); os.close(2); finished(); os._exit(0)", DONE),
     WorkerFault(
         "worker-leaves-processes",
@@ -109,6 +114,11 @@ WORKER_FAULTS = (
     WorkerFault(
         "worker-writes-damaged-lines",
         "(folder / 'workers' / 'worker-1.jsonl').open('ab').write(b'{\"kind\"\\xff}\\n{}\\n'); finished()",
+        DONE,
+    ),
+    WorkerFault(
+        "worker-writes-a-deep-line",
+        "(folder / 'workers' / 'worker-1.jsonl').open('ab').write(b'[' * 200_000 + b'\\n'); finished()",
         DONE,
     ),
     WorkerFault("worker-clock-jumps", "time.time = lambda: 3e9\nfor _ in range(9): step()\nfinished()", DONE),

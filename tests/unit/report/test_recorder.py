@@ -1,12 +1,17 @@
 import csv
+import io
 import json
 from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
 
+from dynamix_ps.report.live.view import LiveView
 from dynamix_ps.report.recorder import Recorder
-from dynamix_ps.run_record.json_lines import JsonLinesTail
+from dynamix_ps.report.summary import Outcome, write_summary
+from dynamix_ps.report.summary_text import headline
+from dynamix_ps.run_record.json_lines import DEEPEST, LONGEST_BYTES, JsonLinesTail
 from dynamix_ps.run_record.run_folder import RunFolder
 from tests.unit.synthetic_run import (
     START_S,
@@ -81,7 +86,13 @@ class TestTail:
             '{"kind": ',
             '{"kind": []}',
             '{"kind": "a", "time_s": "b"}',
+            "[" * 200_000,
+            '{"kind": "a", "x": ' + "[" * 200_000 + "]" * 200_000 + "}",
+            '{"kind": "a", "x": ' + '{"y": [' * DEEPEST + "]}" * DEEPEST + "}",
+            '{"kind": "a", "x": "' + "x" * LONGEST_BYTES + '"}',
+            "x" * 2 * LONGEST_BYTES,
         ],
+        ids=lambda line: line[:40],
     )
     def test_unreadable_lines_are_counted_not_raised(self, tmp_path: Path, line: str) -> None:
         path = tmp_path / "f.jsonl"
@@ -89,6 +100,61 @@ class TestTail:
         tail = JsonLinesTail(path)
         assert tail.read() == [{"kind": "a"}]
         assert tail.damaged == 1
+
+    def test_what_roles_write_is_not_too_deep_however_many_items_it_has(self, tmp_path: Path) -> None:
+        path = tmp_path / "f.jsonl"
+        line = {"kind": "links", "links": [{"rank": rank, "flows": [{"bytes": [1, 2]}]} for rank in range(100)]}
+        append(path, line)
+        tail = JsonLinesTail(path)
+        assert tail.read() == [line]
+        assert tail.damaged == 0
+
+    def test_a_long_line_is_left_out_while_it_grows(self, tmp_path: Path) -> None:
+        path = tmp_path / "f.jsonl"
+        path.write_bytes(b'{"kind": "a"}\n' + b"x" * (LONGEST_BYTES + 1))
+        tail = JsonLinesTail(path)
+        assert tail.read() == [{"kind": "a"}]
+        with path.open("ab") as file:
+            file.write(b'x{"kind": "b"}\n{"kind": "c"}\n')
+        assert tail.read() == [{"kind": "c"}]
+        assert tail.damaged == 1
+
+    @pytest.mark.parametrize(
+        ("text", "shown"),
+        [
+            ("\x1b[2J\x07", "\\x1b[2J\\x07"),
+            ("\x7f\x9b31m", "\\x7f\\x9b31m"),
+            ("a\rb", "a\\rb"),
+            ("\u202egnp", "\\u202egnp"),
+            ("\ud800", "\\ud800"),
+            ('two\n\tlines, ü, 数, "\\"', 'two\n\tlines, ü, 数, "\\"'),
+        ],
+    )
+    def test_codes_that_steer_a_terminal_become_text(self, tmp_path: Path, text: str, shown: str) -> None:
+        path = tmp_path / "f.jsonl"
+        path.write_text(json.dumps({"kind": "a", text: [{"x": text}]}) + "\n")
+        if text.isascii() or text.isprintable():
+            with path.open("a", encoding="utf-8") as file:
+                file.write(json.dumps({"kind": "a", text: [{"x": text}]}, ensure_ascii=False) + "\n")
+        assert all(line == {"kind": "a", shown: [{"x": shown}]} for line in JsonLinesTail(path).read())
+
+
+def test_text_of_a_role_cannot_steer_a_terminal(folder: RunFolder, recorder: Recorder) -> None:
+    """Not in the live view, the summary, or the events."""
+    detail, error = "\x1b[31mred", "\x1b]0;title\x07"
+    line = {"kind": "degraded", "rank": 0, "time_s": START_S, "what": "data", "detail": detail}
+    append(folder.worker_file(0), started(0), line, {"kind": "failed", "rank": 0, "time_s": START_S, "error": error})
+    output = io.StringIO()
+    view = LiveView(recorder.state, Console(file=output, width=200))
+    recorder.poll()
+    view.refresh()
+    recorder.close()
+    summary = write_summary(folder, recorder.config, Outcome(4, "a role failed", "none"))
+    told = [output.getvalue(), *headline(summary), folder.summary_md.read_text(), folder.events_file.read_text()]
+    assert not any("\x1b" in text or "\x07" in text for text in told)
+    assert r"data (worker-0): \x1b[31mred" in output.getvalue()
+    assert r"data (worker-0): \x1b[31mred" in summary["degraded"]
+    assert r"failed: \x1b]0;title\x07" in folder.summary_md.read_text()
 
 
 def test_windows_become_rows_as_they_arrive(folder: RunFolder, recorder: Recorder) -> None:
