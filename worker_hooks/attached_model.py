@@ -77,6 +77,8 @@ class AttachedModel(PositionedModel):
     """A model in training, from joining the other workers to leaving them."""
 
     _samples_in_hand = 0  # of the batch that the script has, or had when it left the loop
+    _read_from: Path | None = None  # checkpoint
+    _went_on_at = 0  # iterations of the checkpoint, on the worker that tells of it
     _largest_batch = 0  # samples of this worker that have fitted so far
 
     def __init__(
@@ -126,6 +128,8 @@ class AttachedModel(PositionedModel):
             self._catch_up()
 
         session.start(self._sizes_here, start.iteration, self._framework_text, self._follows)
+        if self._read_from is not None:
+            self._tell_where_it_goes_on(start, self._read_from)
         if detail := getattr(self._source.dataset, "degraded", None):  # it says that it is not what was asked for
             session.reporter.event("degraded", what="data", detail=detail)
         if self._adaptive and self._lag >= settings.window and self._leads:
@@ -268,6 +272,7 @@ class AttachedModel(PositionedModel):
     def _from_checkpoint(self, path: Path) -> Position:
         """Put the newest valid checkpoint of `path` into model and optimizer; return its position."""
         path, packed = newest_valid_checkpoint(path, lambda detail: self._degraded("checkpoint", detail))
+        self._read_from = path
         try:
             return self._for_this_run(self._restore(io.BytesIO(packed)))
         except CheckpointError as error:
@@ -302,6 +307,7 @@ class AttachedModel(PositionedModel):
         self._samples = self._source.samples_per_pass(start.pass_batch)
         reporter = self._session.reporter
         self.iteration, self._cursor = start.iteration, start.cursor
+        self._session.account.iterations = max(self._session.account.iterations, start.iteration)
         self._switch = PlanSwitch(
             start.plan, self._lag, settings.bounds, settings.keep, settings.slot_sizes, self._workers.later
         )
@@ -325,6 +331,18 @@ class AttachedModel(PositionedModel):
         self._observer = TrainingObserver(here, reporter, account, settings, start, self._watch)
         self._unclaimed = dict(start.registered)  # states of objects that the script has not registered yet
         self._start_hyperparameters = self._hyperparameters()
+
+    def _tell_where_it_goes_on(self, start: Position, file: Path | None = None) -> None:
+        """The training goes on from a checkpoint, in `file` or in one of the script's own; one worker tells so."""
+        place, checkpoint = start.cursor, None if file is None else str(file.absolute())
+        is_known = start.unit == "samples" and (start.epoch_samples or not place.epoch)
+        samples = place.epoch * start.epoch_samples + place.position - place.owed_samples if is_known else None
+        self._went_on_at = start.iteration
+        where = {"iteration": start.iteration, "epoch": place.epoch, "samples": samples}
+        self._session.reporter.event("went_on", checkpoint=checkpoint, **where)
+        source = checkpoint or "the state that the script has loaded"
+        note = f"note: training goes on from {source}, after {start.iteration:,} iterations, in epoch {place.epoch}"
+        print(note, file=sys.stderr, flush=True)
 
     def _make_guard(self) -> RateGuard | None:
         tell = partial(self._degraded, "learning rate")
@@ -408,6 +426,8 @@ class AttachedModel(PositionedModel):
             print(f"error: {error}", file=sys.stderr)
             self.abandon(error)
             failure.exit_now(error.exit_code)
+        if self._went_on_at and self._went_on_at == self.iteration:
+            print("note: nothing was left to train: the script asks for no more iterations", file=sys.stderr)
         self._detach()
         self._loading.close()
         self._stream.close()

@@ -120,7 +120,10 @@ class ResumableModel(EnteringModel):
             )
         found = read_table(state, "state of the run", ("format", "position"))
         check_format(found["format"])
-        self._place(self._for_this_run(Position.unpack(found["position"])))
+        start = self._for_this_run(Position.unpack(found["position"]))
+        self._place(start)
+        if self._leads:
+            self._tell_where_it_goes_on(start)
         for name in self._registered:
             if name in self._unclaimed:
                 self._restore_registered(name)
@@ -153,6 +156,8 @@ class ResumableModel(EnteringModel):
                 if self._save_failed:
                     self._session.reporter.tell("recovered", {"what": "checkpoint"})
                 self._save_failed = False
+                if path is not None and self._training_number == 1:
+                    self._session.reporter.event("saved", checkpoint=str(file.absolute()))
 
     def _default_checkpoint(self) -> Path:
         """`--resume` is for the first training of a process; what later ones save has other names."""
@@ -184,15 +189,20 @@ class ResumableModel(EnteringModel):
             )
         return self._now.sum is not None and self._now.sum.view.saves
 
+    @property
+    def job_ends(self) -> bool:
+        """Whether the launcher ends this job, which is elastic, with all its workers."""
+        return self._session.folder is not None and self._session.folder.end_mark.exists()
+
     def _end_when_told(self) -> None:
-        """An iteration is complete: save it if a worker ends here by SIGTERM, and end if it is this one.
+        """An iteration is complete: save it if a worker ends here by SIGTERM, and end if it is this one, or all do.
 
         Raises PeerLostError where all end because others are lost.
         """
         view = self._now.sum.view if self._now.sum is not None else None
         told = view is not None and view.ending
         ending = TERMINATION.requested if self._comm.size == 1 else told
-        ends = TERMINATION.requested
+        ends = TERMINATION.requested or (bool(told) and self.job_ends)
         if view is not None and TERMINATION.leaving:  # those that were to stay end, so there is nobody to leave
             ends |= not set(self._departures.staying(view.present)) - set(view.ending_ranks)
         known = self._others_left and not ends

@@ -6,7 +6,7 @@ GRACE_S, because others are gone or the script does something else, a worker end
 
 In an elastic job the first SIGTERM is a notice: the worker votes to leave, and the others go on (departures.py). So is
 SIGUSR1, and what the coordinator says. Where the vote does not count, SIGTERM means what it means in other jobs, and so
-does a second one; the other notices then mean nothing.
+does a second one; the other notices then mean nothing. It also does so when the launcher ends the job.
 
 Where too few workers are left, the coordinator has all of them end in the same way, with an error.
 """
@@ -37,6 +37,10 @@ class Terminable(Protocol):
     @property
     def may_leave(self) -> bool:
         """Whether the other workers can go on without it, if it leaves by vote."""
+
+    @property
+    def job_ends(self) -> bool:
+        """Whether the launcher ends the job, so that nobody goes on."""
 
     def terminated(self) -> None:
         """Record that this worker ends by SIGTERM."""
@@ -117,7 +121,11 @@ class Termination:
         self._after_fork()
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
-        if os.getpid() == self._pid and not self._noticed and any(run.may_leave for run in self._runs):
+        if (
+            os.getpid() == self._pid
+            and not self._noticed
+            and any(run.may_leave and not run.job_ends for run in self._runs)
+        ):
             self._noticed = True
             self.leave()
         else:

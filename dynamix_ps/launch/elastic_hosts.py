@@ -13,7 +13,7 @@ from typing import Any
 
 from dynamix_ps.config.role_hosts import role_hosts
 from dynamix_ps.errors import DynamixError, PeerLostError
-from dynamix_ps.launch.agent_messages import Ended, Finish, ForCoordinator, Notice, Refused, StartAgain
+from dynamix_ps.launch.agent_messages import Ended, FilePart, Finish, ForCoordinator, Notice, Refused, StartAgain
 from dynamix_ps.launch.logs import RoleLog
 from dynamix_ps.launch.plan import JobRole
 from dynamix_ps.launch.restarts import RestartBudget, Restarts
@@ -35,6 +35,7 @@ class ElasticHosts(RunHosts):
         self._requests = Requests(self._folder)
         self._asked_to_leave = 0  # how many times workers were
         self._leaving: set[str] = set()  # hosts that are told to end, whose workers leave
+        self._job_ends = False
 
     @property
     def given_up(self) -> frozenset[str]:
@@ -101,6 +102,21 @@ class ElasticHosts(RunHosts):
         self._tell("role_restarted", role=name, restarts=starts)
         self._links[state.role.host].send(StartAgain(name, starts))
 
+    def end_job(self) -> None:
+        """The launcher ends the job: roles that end from now on are not lost, and workers do not leave the others."""
+        self._job_ends = True
+        if not self._is_elastic or not any(s.running and s.role.role == "worker" for s in self.roles.values()):
+            return
+        self._tell("stopping")
+        mark = self._folder.end_mark
+        try:
+            mark.touch()
+        except OSError as error:
+            self.problem = self.problem or f"{mark}: {error.strerror or error}; workers end as if they left the job"
+        for link in self._links.values():
+            if not link.shares_run_folder and not link.lost:
+                link.send(FilePart(mark.relative_to(self._folder.path).as_posix(), 0, 0, b""))
+
     def go_on_without(self, host: str) -> None:
         """A host is lost, and the job goes on: all that ran there has ended."""
         self._away.add(host, time.monotonic())
@@ -166,15 +182,23 @@ class ElasticHosts(RunHosts):
 
     def _ended(self, state: RoleState, message: Ended) -> None:
         super()._ended(state, message)
-        role, host = state.role, state.role.host
-        if self._is_elastic and role.number is not None and message.exit_code != 0:
+        role = state.role
+        if self._is_elastic and message.exit_code != 0:
+            if role.number is not None:
+                self._tell_coordinator(role)
+            if not self._job_ends:
+                self._go_on(state, message)
+        self._let_go(role.host)
+
+    def _go_on(self, state: RoleState, message: Ended) -> None:
+        """A role is lost, and the job goes on: tell of it, and plan its next start."""
+        role = state.role
+        if role.number is not None:
             who = {"role": role.role, "slot": role.number}
             self._tell("role_ended", **who, exit_code=message.exit_code, ended_s=time.time() - message.ago_s)
-            self._tell_coordinator(role)
             self._plan_restart(state)
-        elif self._is_elastic and role.role == "scheduler" and message.exit_code != 0:
+        elif role.role == "scheduler":
             self._await_scheduler(message.exit_code)
-        self._let_go(host)
 
     def _await_scheduler(self, exit_code: int) -> None:
         now_s = time.monotonic()

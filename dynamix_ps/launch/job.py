@@ -207,7 +207,8 @@ class _Run:
             if not ready or not hosts.prepare(self._run_id, secrets.token_hex(16), self._resume):
                 return interrupted(self._interrupts.first)
             self._heterogeneity = hosts.emulation
-            self._recorder.event("launch", roles=list(hosts.roles), emulation=hosts.emulation)
+            given = self._resume and str(self._resume)
+            self._recorder.event("launch", roles=list(hosts.roles), emulation=hosts.emulation, resume=given)
             if is_exposed(self._config):
                 self._recorder.event("degraded", what="encryption", detail=EXPOSED)
             observer = Observer(self._recorder, live, hosts, self._placement)
@@ -274,12 +275,6 @@ class _Run:
             for line in lines or ("(it printed nothing)",):
                 print_line(self._console, Text("  ") + printable(line))
         print_error(ending.reason)
-        checkpoint = self._folder.newest_checkpoint()
-        if self._config.elastic.min_workers is not None and checkpoint is not None:
-            _say(
-                self._console,
-                f"newest checkpoint: {checkpoint}; go on from it with --resume, with any number of workers",
-            )
 
     def _tell_result(self, ending: Ending, summary: dict[str, Any], plots: bool) -> None:
         for note in summary.get("degraded") or self._notes:

@@ -158,6 +158,8 @@ class Supervisor:
 
         A second signal to the launcher kills all.
         """
+        if orderly:
+            self._hosts.end_job()
         grace_s = self._limits.stop_grace_s if orderly else self._limits.fail_grace_s
         for kinds in ([role] for role in _STOP_ORDER) if orderly else [_STOP_ORDER]:
             members = [state for state in self._running() if state.role.role in kinds]

@@ -13,6 +13,7 @@ from typing import Any
 
 from dynamix_ps.config.schema import Config
 from dynamix_ps.report.gain import Gain, gain_of, gain_text, progress_text
+from dynamix_ps.report.resume import checkpoint_fields, resumed_fields
 from dynamix_ps.report.summary_text import markdown
 from dynamix_ps.run_record.evaluations import ACCURACY, MetricCurve, curves
 from dynamix_ps.run_record.json_lines import JsonLinesTail, Line
@@ -41,6 +42,7 @@ def write_summary(folder: RunFolder, config: Config, outcome: Outcome) -> dict[s
     told = read_told(folder)
     state = state_of(told, len(config.cluster.workers), config.later)
     summary = summarise(folder.path.name, state, _gain(told, config), config, outcome)
+    summary |= checkpoint_fields(folder, state)
     folder.summary_json.write_text(json.dumps(summary, indent=2, allow_nan=False) + "\n", encoding="utf-8")
     plots = sorted(path.relative_to(folder.path).as_posix() for path in folder.plots_dir.glob("*.png"))
     folder.summary_md.write_text(markdown(summary, plots), encoding="utf-8")
@@ -136,6 +138,7 @@ def summarise(run: str, state: RunState, gain: Gain, config: Config, outcome: Ou
         "compiled_graphs_later": [worker.later_graphs for worker in workers],
         "per_worker": [_worker_row(worker, config) | _measured(worker, state) for worker in workers],
         "restart": state.restart,
+        "resumed": resumed_fields(state),
         "losses": [*map(str, state.losses.found), *state.losses.schedulers],
         "departures": list(map(str, state.losses.departures)),
         "arrivals": list(map(str, state.losses.arrivals)),

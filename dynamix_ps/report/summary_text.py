@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+from dynamix_ps.report.resume import begin_text, counts, how_to_go_on, of_this_run
 from dynamix_ps.run_record.evaluations import main_names, shown, titled
 from dynamix_ps.run_record.model import safety_net_text
 
@@ -16,6 +17,7 @@ def markdown(summary: dict[str, Any], plots: Sequence[str]) -> str:
     parts = [
         f"# {summary['run']}",
         _result(summary),
+        *_resume(summary),
         "\n\n".join(f"**{name.capitalize()}**: {text}." for name, text in _gained(summary)),
         _table(("", "value"), _figures(summary)),
         "## Workers\n\n"
@@ -44,8 +46,8 @@ def markdown(summary: dict[str, Any], plots: Sequence[str]) -> str:
 
 def headline(summary: dict[str, Any]) -> list[str]:
     """The result in a few lines for the terminal: how it ended, how fast and how good, what was gained."""
-    figures, metrics = [f"{summary['iterations']:,} iterations"], summary["metrics"]
-    if summary["train_s"] is not None:
+    figures, metrics = [f"{summary['iterations']:,} iterations{of_this_run(summary)}"], summary["metrics"]
+    if summary["samples_per_s"]:
         figures.append(
             f"{summary['train_s']:.1f} s of training, {summary['samples_per_s']:,.0f} {summary['counted']}/s"
         )
@@ -56,13 +58,11 @@ def headline(summary: dict[str, Any]) -> list[str]:
         figures.append(f"{_percent(summary['target_accuracy'])} after {summary['time_to_accuracy_s']:.1f} s")
     ended = "" if summary["exit_code"] in (0, None) else f"ended with exit code {summary['exit_code']}: "
     restart = (summary["restart"],) if summary["restart"] else ()
-    changes = (*restart, *summary["losses"], *summary["departures"], *summary["arrivals"])
-    return [
-        ended + summary["reason"],
-        *changes,
-        ", ".join(figures),
-        *(f"{name}: {text}" for name, text in _gained(summary)),
-    ]
+    begin = [text] if (text := begin_text(summary)) else []
+    end = [f"to go on from the newest checkpoint: {how}"] if (how := how_to_go_on(summary)) else []
+    changes = (*restart, *begin, *summary["losses"], *summary["departures"], *summary["arrivals"])
+    gained = [f"{name}: {text}" for name, text in _gained(summary)]
+    return [ended + summary["reason"], *changes, ", ".join(figures), *gained, *end]
 
 
 def _gained(summary: dict[str, Any]) -> Iterable[tuple[str, str]]:
@@ -79,6 +79,14 @@ def _result(summary: dict[str, Any]) -> str:
     return f"{ended}: {summary['reason']}"
 
 
+def _resume(summary: dict[str, Any]) -> Iterable[str]:
+    """Where the run went on from, and what goes on from its end."""
+    if text := begin_text(summary):
+        yield f"{text[0].upper()}{text[1:]}."
+    if how := how_to_go_on(summary):
+        yield f"To go on from the newest checkpoint: `{how}`"
+
+
 def _figures(summary: dict[str, Any]) -> Iterable[tuple[str, str]]:
     version = summary["comm_version"]
     yield "data plane", summary["comm"] + (f" {version}" if version and version != "none" else "")
@@ -92,9 +100,7 @@ def _figures(summary: dict[str, Any]) -> Iterable[tuple[str, str]]:
         yield "left", departure
     for arrival in summary["arrivals"]:
         yield "entered", arrival
-    yield "iterations", f"{summary['iterations']:,}"
-    yield summary["counted"], f"{summary['samples']:,}"
-    yield "training time", _unit(summary["train_s"], "s", 1)
+    yield from counts(summary)
     yield f"{summary['counted']} per second", _unit(summary["samples_per_s"], "", 0)
     if summary["units_per_s"]:
         yield "units (such as tokens) per second", _unit(summary["units_per_s"], "", 0)

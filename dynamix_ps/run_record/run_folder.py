@@ -146,6 +146,11 @@ class RunFolder:
         """The iteration in which one worker is, as iteration_mark.py writes it."""
         return self.workers_dir / f"worker-{rank}.iteration"
 
+    @property
+    def end_mark(self) -> Path:
+        """Is there as soon as the launcher ends an elastic job: SIGTERM then is no notice to leave it."""
+        return self.workers_dir / "job-ends"
+
     def role_file(self, name: str) -> Path:
         """JSON lines with the reports of one role, for example `server-0`, on its connections and its machine."""
         return self.roles_dir / f"{name}.jsonl"

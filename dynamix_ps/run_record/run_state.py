@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections import deque
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 
 from dynamix_ps.messages import Flow, LinkView, NetworkSample, ServerView, SystemSample
 from dynamix_ps.metrics.noise import GradientNoise, SmoothedNoise
@@ -21,10 +21,16 @@ from dynamix_ps.run_record.model import (
     WorkerState,
     safety_net_text,
 )
+from dynamix_ps.run_record.resumption import Resumption
 from dynamix_ps.run_record.traffic import TrafficLedger
 from dynamix_ps.run_record.values import filled, known_sum, number, ratio
 
 EVENTS_KEPT = 50
+# How roles come and go. When the launcher ends the job, all of them end, which is no story to tell.
+_COMINGS_AND_GOINGS = frozenset(
+    {"lost", "members", "short", "short_of_workers", "finishing", "lease_lost", "role_ended", "scheduler_exit"}
+    | {"worker_left", "workers_entered", "servers_entered"}
+)
 PROGRESS_KEPT = 30  # windows from which the time to go is estimated (chosen by us)
 
 
@@ -67,6 +73,8 @@ class RunState:
         self.lr_decided = 1.0  # newest, of rank 0: what was decided of the factor on the learning rate
         self.rollbacks: list[int] = []  # iterations in which the guard of the learning rate took the weights back
         self.losses = Losses()
+        self.resumption = Resumption()
+        self.is_stopping = False  # the launcher ends an elastic job
         self.restart: str | None = None  # with which a job that was lost as a whole has begun again
         self.arbitrator_starts = 0
         self.arbitrator_restarts = 0
@@ -145,6 +153,8 @@ class RunState:
     def apply(self, source: str, line: Line) -> None:
         """Take in one line. Raises KeyError, TypeError or ValueError if it does not have what its kind needs."""
         kind = line["kind"]
+        if self.is_stopping and kind in _COMINGS_AND_GOINGS:
+            return
         handler = (_JOURNAL if source == "arbitrator" else _WORKER).get(kind)
         if handler is not None:
             handler(self, line)
@@ -242,6 +252,17 @@ class RunState:
         began = self.started_s if self.started_s is not None else line["time_s"]
         self._worker(line).iteration = line["iteration"]
         self.evaluations.append(evaluation_of(line, began))
+
+    def _went_on(self, line: Line) -> None:
+        self.resumption.went_on(line)
+        self._worker(line).iteration = line["iteration"]
+
+    def _stopping(self, line: Line) -> None:
+        self.is_stopping = True
+
+    def _terminated(self, line: Line) -> None:
+        worker = self._worker(line)
+        worker.phase, worker.iteration = "stopped", max(worker.iteration, line["iteration"])
 
     def _stall(self, line: Line) -> None:
         worker = self._worker(line)
@@ -365,7 +386,7 @@ class RunState:
             worker.phase = "running"
 
 
-_WORKER = {
+_WORKER: dict[str, Callable[[RunState, Line], None]] = {
     "started": RunState._started,
     "window": RunState._window,
     "plan_applied": RunState._plan_applied,
@@ -375,6 +396,11 @@ _WORKER = {
     "evaluation": RunState._evaluation,
     "stall": RunState._stall,
     "finished": RunState._finished,
+    "terminated": RunState._terminated,
+    "stopping": RunState._stopping,
+    "launch": lambda state, line: state.resumption.launched(line),
+    "went_on": RunState._went_on,
+    "saved": lambda state, line: state.resumption.was_saved(line),
     "compiled": RunState._compiled,
     "short": RunState._short,
     "role_ended": RunState._role_ended,

@@ -109,9 +109,11 @@ def test_a_script_that_hangs_ends_without_a_checkpoint(training: Path) -> None:
     assert not (training.parent / "last.pt").exists()
 
 
-def launch(training: Path, *arguments: str, comm: str, options: tuple[str, ...] = (), extra: str = "") -> Any:
+def launch(
+    training: Path, *arguments: str, comm: str, options: tuple[str, ...] = (), extra: str = "", mode: str = "'off'"
+) -> Any:
     workers = "[{batch: 8}, {batch: 8}]"
-    file = cluster_file(training.parent, f"batch: {{min: 1}}\n{extra}", workers=workers, comm=comm)
+    file = cluster_file(training.parent, f"batch: {{min: 1}}\n{extra}", workers=workers, comm=comm, mode=mode)
     command = ("launch", "-c", str(file), *options, "--", "python", str(training), *arguments)
     return dynamix(*command, cwd=training.parent)
 
@@ -177,3 +179,56 @@ def test_checkpoint_on_term_can_be_switched_off(training: Path) -> None:
     assert process.returncode == 130, output
     assert torch.load(folder / "checkpoints" / "last.pt")["position"]["iteration"] == 3
     assert "ends by SIGTERM" not in output
+
+
+@pytest.mark.parametrize("comm", ["gloo", "byteps"])
+def test_stopping_an_elastic_job_is_no_story_of_leaves_and_restarts(training: Path, comm: str) -> None:
+    extra = "elastic: {min_workers: 1, restarts: 3}\n"
+    process = launch(training, LONG, "default", comm=comm, extra=extra, mode="observe")
+    read_both(process)
+    process.send_signal(signal.SIGINT)
+    output, folder = ended(process)
+    assert process.returncode == 130, output
+    checkpoint = folder / "checkpoints" / "last.pt"
+    saved = torch.load(checkpoint)["position"]["iteration"]
+    for rank in (0, 1):
+        assert f"worker {rank} ends by SIGTERM after {saved} complete iterations" in output
+    assert "error: interrupted by SIGINT" in output
+    summary = json.loads((folder / "summary.json").read_text())
+    page = (folder / "summary.md").read_text()
+    for text in (output, page):
+        assert not [word for word in ("cannot leave", "left", "lost", "again", "entered") if word in text], text
+    assert [row["state"] for row in summary["per_worker"]] == ["stopped", "stopped"]
+    assert (summary["losses"], summary["departures"], summary["iterations"]) == ([], [], saved)
+    assert f"to go on from the newest checkpoint: dynamix launch --resume {checkpoint} " in output
+    assert summary["resume_command"] in page
+
+
+def test_a_job_that_was_resumed_says_so_and_also_where_nothing_is_left(training: Path) -> None:
+    """The passes are those of `run.epochs`, which begins no loop where all are complete."""
+    text = TRAINING.replace(
+        "for x, y in run.batches(iterations=iterations):",
+        "for _ in run.epochs(iterations):\n  for x, y in run.batches():",
+    )
+    training.write_text(text)
+    first = launch(training, "1", "never", comm="gloo", extra="checkpoint_every: 13\n")
+    _, folder = ended(first)
+    assert first.returncode == 0
+    checkpoint = folder / "checkpoints" / "last.pt"
+
+    options = ("--resume", str(checkpoint))
+    second = launch(training, "2", "never", comm="gloo", options=options)
+    output, folder = ended(second)
+    assert second.returncode == 0, output
+    assert f"note: training goes on from {checkpoint}, after 13 iterations, in epoch 1" in output
+    assert f"\nwent on from {checkpoint}, after 13 iterations\n26 iterations, 13 of them in this run, " in output
+    summary = json.loads((folder / "summary.json").read_text())
+    assert summary["resumed"]["iterations_of_this_run"] == 13
+    assert (summary["samples"], summary["resumed"]["samples_of_all_runs"]) == (200, 400)
+
+    third = launch(training, "1", "never", comm="gloo", options=options)
+    output, _ = ended(third)
+    assert third.returncode == 0, output
+    says = f"nothing was left to train: {checkpoint} has 13 iterations, the script asks for no more"
+    assert f"\n{says}\n13 iterations, 0 of them in this run\n" in output
+    assert "Traceback" not in output

@@ -43,7 +43,7 @@ NOTABLE = frozenset(
 # Not told as events: the tables show them.
 ROUTINE = frozenset(
     {"window", "plan", "kept", "observed", "update", "evaluation"}
-    | {"registered", "started", "left", "stopped", "prometheus", "role_ended"}
+    | {"registered", "started", "left", "stopped", "stopping", "terminated", "saved", "prometheus", "role_ended"}
 )
 
 
@@ -160,6 +160,9 @@ _WORDS: dict[str, Callable[[Line], str]] = {
     ),
     "role_restarted": lambda event: f"{event['role']} is started again, restart {event['restarts']}",
     "job_restarted": lambda event: f"the job is started again, restart {event['restarts']}, from {event['checkpoint']}",
+    "went_on": lambda event: (
+        f"training goes on from {event['checkpoint'] or 'a checkpoint'}, after {event['iteration']:,} iterations"
+    ),
     "leave_refused": lambda event: f"iteration {event['iteration']:,}: {event['why']}",
     "failed": lambda event: f"{event['source']} failed in iteration {event['iteration']:,}: {event['error']}",
     "lease_lost": lambda event: f"worker-{event['rank']} is silent: the arbitrator hears nothing of it",

@@ -36,6 +36,7 @@ from dynamix_ps.launch.agent_messages import (
 )
 from dynamix_ps.launch.authority import Authority
 from dynamix_ps.launch.elastic_hosts import ElasticHosts
+from dynamix_ps.launch.folder_mirror import FolderReceiver
 from dynamix_ps.launch.interrupts import Interrupts
 from dynamix_ps.launch.restarts import FIRST_WAIT_S, RestartBudget
 from dynamix_ps.run_record.requests import JOIN, LEAVE, request
@@ -433,6 +434,38 @@ def test_a_scheduler_that_is_lost_after_all_others_have_ended_is_not_started_aga
     rig.agents["a"].say(Ended("scheduler", -9, 0.0))
     rig.hosts.restart_scheduler()
     assert rig.hosts.awaits_scheduler and not started_again(rig)
+
+
+def test_when_the_launcher_ends_the_job_nobody_is_lost_and_sigterm_is_no_notice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dynamix_ps.launch.restarts.FIRST_WAIT_S", 0.0)
+    rig = elastic(tmp_path, restarts=2)
+    rig.hosts.end_job()
+    assert rig.events == [("stopping", {})]
+    assert rig.folder.end_mark.exists()
+    mark = FilePart("workers/job-ends", 0, 0, b"")
+    assert all(agent.sent[-1] == mark for agent in rig.agents.values()), "before any signal"
+    other = new_folder(tmp_path / "other")
+    FolderReceiver(other.path).take(mark)
+    assert other.end_mark.exists()
+
+    for name, host in (("worker-2", "c"), ("server-0", "a"), ("scheduler", "a")):
+        rig.agents[host].say(Ended(name, -15, 0.0))
+    rig.hosts.restart(THERE)
+    rig.hosts.restart_scheduler()
+    assert rig.events == [("stopping", {})] and not started_again(rig)
+    told = [message for message in rig.agents["a"].sent if isinstance(message, ForCoordinator)]
+    assert [one.role for one in told] == ["worker", "server"], "workers that still train do not wait for them"
+
+
+def test_the_end_of_a_job_whose_workers_have_ended_is_no_stop(tmp_path: Path) -> None:
+    rig = elastic(tmp_path)
+    for rank, host in enumerate("abc"):
+        rig.agents[host].say(Ended(f"worker-{rank}", 0, 0.0))
+    rig.hosts.end_job()
+    rig.agents["a"].say(Ended("scheduler", -15, 0.0))
+    assert rig.events == [] and not rig.folder.end_mark.exists()
 
 
 def test_a_user_has_a_worker_started_again_that_has_ended(tmp_path: Path) -> None:

@@ -94,6 +94,10 @@ EVENTS: dict[str, tuple[dict[str, Any], str]] = {
         {"iteration": 1812, "why": "worker 2 cannot leave"},
         "iteration 1,812: worker 2 cannot leave",
     ),
+    "went_on": (
+        {"checkpoint": "/runs/r/last.pt", "iteration": 1812, "epoch": 2, "samples": None},
+        "training goes on from /runs/r/last.pt, after 1,812 iterations",
+    ),
     "members": (
         {"workers": [0, 1, 3], "servers": [0, 1], "round": 1812, "took_s": 0.0412},
         "3 workers and 2 servers go on from round 1,812, 0.041 s later",

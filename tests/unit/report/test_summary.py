@@ -1,4 +1,5 @@
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -66,6 +67,123 @@ def test_a_job_that_has_begun_again_says_so_and_from_where(folder: RunFolder) ->
     summary = write_summary(folder, config(1), GOOD)
     assert headline(summary)[1] == "restart 1 of the job, from r/last.pt"
     assert "| begun again | restart 1 of the job, from r/last.pt |" in folder.summary_md.read_text()
+
+
+def went_on(checkpoint: str | None = "/there/last.1.pt", iteration: int = 60, samples: int | None = 3840) -> Any:
+    place = {"iteration": iteration, "epoch": 2, "samples": samples}
+    return {"kind": "went_on", "rank": 0, "time_s": START_S, "checkpoint": checkpoint, **place}
+
+
+def test_a_resumed_run_says_from_where_and_counts_itself_and_all_apart(folder: RunFolder) -> None:
+    append(folder.worker_file(0), started(0, iteration=60), went_on(), finished(0, 90, 1000, 12.0))
+    append(folder.worker_file(1), started(1, iteration=60), finished(1, 90, 888, 12.0))
+    summary = write_summary(folder, config(2), GOOD)
+    resumed = {"checkpoint": "/there/last.1.pt", "iteration": 60, "epoch": 2}
+    assert summary["resumed"] == resumed | {"iterations_of_this_run": 30, "samples_of_all_runs": 5728}
+    assert (summary["iterations"], summary["samples"], summary["samples_per_s"]) == (90, 1888, 157.333333)
+    assert headline(summary)[1] == "went on from /there/last.1.pt, after 60 iterations"
+    assert headline(summary)[2].startswith("90 iterations, 30 of them in this run, 12.0 s of training")
+    page = folder.summary_md.read_text()
+    assert "\nWent on from /there/last.1.pt, after 60 iterations.\n" in page
+    assert "| iterations | 90, 30 of them in this run |\n| samples | 5,728, 1,888 of them in this run |" in page
+    assert "| training time of this run | 12.0 s |" in page
+
+    append(
+        folder.events_file, {"kind": "launch", "source": "launcher", "time_s": START_S - 9, "resume": "/here/last.pt"}
+    )
+    append(folder.worker_file(0), went_on(samples=None))
+    summary = write_summary(folder, config(2), GOOD)
+    assert summary["resumed"]["checkpoint"] == "/here/last.1.pt", "as the launcher's host has it"
+    assert summary["resumed"]["samples_of_all_runs"] is None
+    assert "| samples of this run | 1,888 |" in folder.summary_md.read_text()
+
+
+def test_a_run_that_began_anew_has_nothing_of_a_resume(folder: RunFolder) -> None:
+    append(folder.worker_file(0), started(0), finished(0, 90, 1000, 12.0))
+    summary = write_summary(folder, config(1), GOOD)
+    assert (summary["resumed"], summary["checkpoint"], summary["resume_command"]) == (None, None, None)
+    assert headline(summary)[1].startswith("90 iterations, 12.0 s of training")
+    assert "| training time | 12.0 s |" in folder.summary_md.read_text()
+
+
+@pytest.mark.parametrize("train_s", [0.0, 0.004])
+def test_a_resume_with_nothing_left_says_so(folder: RunFolder, train_s: float) -> None:
+    append(folder.worker_file(0), started(0, iteration=60), went_on(), finished(0, 60, 0, train_s))
+    summary = write_summary(folder, config(1), GOOD)
+    says = "nothing was left to train: /there/last.1.pt has 60 iterations, the script asks for no more"
+    assert headline(summary)[1:3] == [says, "60 iterations, 0 of them in this run"]
+    assert f"\nN{says[1:]}.\n" in folder.summary_md.read_text()
+
+
+def test_a_run_that_did_not_end_in_order_says_how_to_go_on(folder: RunFolder) -> None:
+    crashed = Outcome(4, "worker-1 ended with exit code 1", "none")
+    append(folder.worker_file(0), started(0))
+    assert "to go on" not in "".join(headline(write_summary(folder, config(1), crashed)))
+
+    last = folder.checkpoints_dir / "last.pt"
+    last.touch()
+    summary = write_summary(folder, config(1), crashed)
+    assert headline(summary)[-1] == f"to go on from the newest checkpoint: DYNAMIX_RESUME={last}", "launched by hand"
+
+    argv = [
+        "/bin/dynamix",
+        "launch",
+        "-c",
+        "my cluster.yaml",
+        "--resume",
+        "old.pt",
+        "--",
+        "python",
+        "t.py",
+        "--resume",
+        "x",
+    ]
+    folder.manifest_file.write_text(json.dumps({"argv": argv, "command": argv[-4:]}))
+    summary = write_summary(folder, config(1), crashed)
+    command = f"dynamix launch --resume {last} -c 'my cluster.yaml' -- python t.py --resume x"
+    assert (summary["checkpoint"], summary["resume_command"]) == (str(last), command)
+    assert headline(summary)[-1] == f"to go on from the newest checkpoint: {command}"
+    assert f"\nTo go on from the newest checkpoint: `{command}`\n" in folder.summary_md.read_text()
+    assert "to go on" not in "".join(headline(write_summary(folder, config(1), GOOD)))
+
+    own = folder.path / "own.pt"
+    append(folder.worker_file(0), {"kind": "saved", "rank": 0, "time_s": START_S, "checkpoint": str(own)})
+    assert write_summary(folder, config(1), crashed)["checkpoint"] == str(last), "the other one is not there"
+    own.touch()
+    os.utime(last, (1, 1))
+    assert write_summary(folder, config(1), crashed)["checkpoint"] == str(own)
+
+
+def test_a_run_that_crashed_before_it_saved_goes_on_from_where_it_began(folder: RunFolder, tmp_path: Path) -> None:
+    first = tmp_path / "first.pt"
+    first.touch()
+    append(folder.worker_file(0), started(0), went_on(str(first)))
+    folder.manifest_file.write_text(json.dumps({"argv": ["dynamix", "launch", f"--resume={first}"], "command": ["a"]}))
+    summary = write_summary(folder, config(1), Outcome(4, "worker-0 was killed", "none"))
+    assert summary["resume_command"] == f"dynamix launch --resume {first}"
+
+
+def test_what_ends_when_the_user_ends_an_elastic_job_is_no_loss(folder: RunFolder) -> None:
+    def line(kind: str, after_s: float, **fields: Any) -> dict[str, Any]:
+        return {"kind": kind, "time_s": START_S + after_s, **fields}
+
+    gone = {"role": "worker", "reason": "it has exited"}
+    for rank in range(3):
+        append(folder.worker_file(rank), started(rank), window(rank, 0))
+    append(
+        folder.journal_file, line("lost", 2, slot=2, **gone), line("members", 2, workers=[0, 1], servers=[], took_s=0.1)
+    )
+    append(folder.events_file, line("stopping", 3, source="launcher"))
+    append(folder.events_file, line("scheduler_exit", 4, source="launcher", how="was killed", restart_in_s=0.5))
+    append(
+        folder.journal_file, line("lost", 4, slot=0, **gone), line("members", 4, workers=[1], servers=[], took_s=0.1)
+    )
+    append(folder.worker_file(0), line("terminated", 4, rank=0, iteration=24))
+    append(folder.worker_file(1), line("worker_left", 4, rank=1, iteration=25, workers=1))
+    summary = write_summary(folder, config(3), Outcome(130, "interrupted by SIGINT", "none"))
+    assert [row["state"] for row in summary["per_worker"]] == ["stopped", "running", "lost"]
+    assert summary["losses"] == ["2 of 3 workers: worker 2 lost, no iterations finished without it"]
+    assert (summary["departures"], summary["iterations"]) == ([], 24)
 
 
 def test_the_decided_learning_rate_is_told_and_where_weights_came_back(folder: RunFolder) -> None:

@@ -14,6 +14,7 @@ from worker_hooks.termination import Termination
 class Run:
     goes_on_at_term = True
     may_leave = False
+    job_ends = False
 
     def terminated(self) -> None:
         pass
@@ -55,6 +56,14 @@ def test_the_first_sigterm_asks_to_leave_and_the_second_ends_the_worker(terminat
     assert (termination.leaving, termination.requested) == (True, False)
     signal.raise_signal(signal.SIGTERM)
     assert termination.requested
+
+
+def test_a_sigterm_by_which_the_launcher_ends_the_job_is_no_notice(termination: Termination) -> None:
+    run = Run()
+    run.may_leave = run.job_ends = True
+    termination._runs = [run]
+    signal.raise_signal(signal.SIGTERM)
+    assert (termination.leaving, termination.requested) == (False, True)
 
 
 def test_sigusr1_asks_to_leave_unless_the_script_has_a_handler_of_its_own(termination: Termination) -> None:
