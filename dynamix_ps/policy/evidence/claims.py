@@ -1,10 +1,11 @@
 """Which claims of a proposal count. Pure.
 
 A proposal claims that workers are faster or slower than their present shares say, and that another global batch is
-better. The claim about a worker counts if it exceeds SURE standard deviations of the worker's own times, in the newest
-window, or in the mean of the windows since the last plan. One such worker is enough, as shares add up to 1. The claim
-about the global batch counts in the same way, where the standard deviation is that of the claims themselves: they rest
-on the noise scale, whose estimates scatter more than any time. All of this is chosen by us.
+better. The claim about a worker counts if its mean over the windows since the last plan exceeds SURE standard
+deviations of a mean of so many of the worker's own times, or if it exceeds AT_ONCE of one time in the newest window.
+One such worker is enough, as shares add up to 1. The claim about the global batch counts in the same way, where the
+standard deviation is that of the claims themselves: they rest on the noise scale, whose estimates scatter more than any
+time. All of this is chosen by us.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ import numpy as np
 from dynamix_ps.policy.evidence.scatter import Scatter
 from dynamix_ps.policy.window_arrays import Array
 
-SURE = 3.0  # standard deviations
+SURE, AT_ONCE = 3.0, 5.0  # standard deviations; with one window little is known of them
 KEPT = 8  # windows, the newest
 BATCH_DEVIATION = 0.05  # of log(B), assumed
 
@@ -65,5 +66,5 @@ class Claims:
 
 
 def _count(claims: Sequence[Array], deviation: Array) -> bool:
-    mean = np.abs(np.mean(claims, axis=0)) * math.sqrt(len(claims))
-    return bool((np.maximum(np.abs(claims[-1]), mean) > SURE * deviation).any())
+    lasting = len(claims) > 1 and np.abs(np.mean(claims, axis=0)) * math.sqrt(len(claims)) > SURE * deviation
+    return bool(np.any(lasting | (np.abs(claims[-1]) > AT_ONCE * deviation)))
