@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import numpy as np
 import pytest
 import torch
@@ -36,7 +38,7 @@ def test_windows_tell_where_the_time_went_and_how_training_goes(tmp_path):
     train(run, epochs=3)
     run.close()
     for window in (line for line in lines(tmp_path) if line["kind"] == "window"):
-        parts = window["input_s"] + window["compute_s"] + window["push_pull_s"] + window["wait_s"]
+        parts = sum(window[f"{name}_s"] for name in ("input", "compute", "push_pull", "wait", "outside"))
         assert parts == pytest.approx(window["duration_s"], rel=1e-6)
         assert window["global_loss"] == pytest.approx(window["loss"], rel=1e-4)
         assert window["accuracy"] == pytest.approx(window["global_accuracy"], rel=1e-4)
@@ -46,6 +48,55 @@ def test_windows_tell_where_the_time_went_and_how_training_goes(tmp_path):
         done = (window["first_iteration"] + window["iterations"]) * 8 / SAMPLES
         assert int(window["epoch"]) <= window["epoch"] == pytest.approx(done, abs=0.5)
     assert any(window["epoch"] % 1 for window in lines(tmp_path) if window["kind"] == "window")
+
+
+@pytest.fixture
+def later(monkeypatch):
+    """What it is called with, in seconds, seems to have passed."""
+    passed, now_s = [0.0], time.perf_counter
+    monkeypatch.setattr("worker_hooks.observe.stopwatch.time.perf_counter", lambda: now_s() + sum(passed))
+    return passed.append
+
+
+@pytest.mark.parametrize("where", ["between two batches", "between two loops", "between two loops of epochs"])
+def test_what_a_worker_does_beside_training_is_no_speed(tmp_path, later, where):
+    run = make_run(tmp_path, mode="observe")
+
+    def loop(**limits):
+        for inputs, targets in run.batches(**limits):
+            run.optimizers[0].zero_grad()
+            run.backward(nn.functional.cross_entropy(run.models[0](inputs), targets))
+            run.optimizers[0].step()
+            if where == "between two batches" and run.iteration == 8:
+                later(1000)
+
+    if where == "between two batches":
+        loop(iterations=14)
+    elif where == "between two loops":
+        loop(iterations=8)
+        later(1000)
+        loop(iterations=14)
+    else:
+        for _ in run.epochs(2):
+            loop()
+            later(1000)
+    run.close()
+    windows = [line for line in lines(tmp_path) if line["kind"] == "window"]
+    assert sum(window["outside_s"] > 999 for window in windows) == 1
+    for window in windows:
+        assert window["duration_s"] - window["outside_s"] < 100 and window["compute_s"] + window["input_s"] < 100
+
+
+def test_what_recurs_in_every_iteration_is_speed(tmp_path, later):
+    run = make_run(tmp_path, mode="observe")
+    for inputs, targets in run.batches(iterations=14):
+        run.optimizers[0].zero_grad()
+        run.backward(nn.functional.cross_entropy(run.models[0](inputs), targets))
+        run.optimizers[0].step()
+        later(1000)
+    run.close()
+    windows = [line for line in lines(tmp_path) if line["kind"] == "window"]
+    assert all(window["compute_s"] > 2999 and window["outside_s"] == 0 for window in windows)
 
 
 def test_windows_tell_how_far_training_is_and_whether_the_script_lowers_its_rate(tmp_path):
