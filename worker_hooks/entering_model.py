@@ -107,6 +107,7 @@ class EnteringModel(LeavingModel):
             if any(one.role == "worker" for one in entering):  # what they cannot know, nobody uses from here on
                 self._now.sum = None
                 self._guard = self._make_guard()
+                self._observer.workers_enter(iteration)
             if self._sums_of_others is None:
                 self._take_in(iteration, entering)
             elif self._session.is_among(entering):
@@ -191,6 +192,7 @@ class EnteringModel(LeavingModel):
             lag=self._lag,
             steps=self._steps,
             sums_made=self._sums,
+            window=self._observer.window,
             present=list(self._exchange.present),
             followed=[asdict(one) for one in (*self._givers, *self._followed)],
             newest=None if self._now.sum is None else self._now.sum.packed(),
@@ -269,7 +271,9 @@ class EnteringModel(LeavingModel):
             self._session.begin(handover.planned, handover.round)
         if self._follows:
             self._comm.follow(self._sums_of_others)
-        self._observer.is_silent = self._follows
+            self._observer.is_silent = True
+        else:
+            self._observer.enter(handover.window)
 
     def _enter(self, sums: SumTaker, iteration: int) -> None:
         """This worker has followed the others, and is in the sum of `iteration`.
@@ -289,7 +293,7 @@ class EnteringModel(LeavingModel):
         self._followed = {Process(**one) for one in handover.followed}
         self._comm.follow(None)
         self._session.begin(handover.planned, handover.round)
-        self._observer.enter(iteration)
+        self._observer.enter(handover.window)
         mine = self._switch.plan_at(iteration).batch_sizes[self.rank]
         self._session.entered((mine,), iteration, self._framework_text)
         self._session.connect(self._switch.held)

@@ -44,6 +44,7 @@ class Handover:
         lag: batches that are prepared ahead.
         steps: of all optimizers so far.
         sums_made: so far.
+        window: number of the window that all begin when the newcomer is there.
         present: slots of the workers in the last sum, as far as they go on.
         followed: newcomers that follow one of the workers, in JSON's types.
         newest: what `packed` of the last sum returned; none: nobody uses it any more.
@@ -61,6 +62,7 @@ class Handover:
     lag: int
     steps: int
     sums_made: int
+    window: int
     present: Sequence[int]
     followed: Sequence[Mapping[str, Any]]
     newest: Mapping[str, Any] | None

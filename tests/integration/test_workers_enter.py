@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import itertools
 import json
 from dataclasses import replace
@@ -10,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from benchmarks.studies import decided_windows
 from dynamix_ps.run_record.run_folder import RunFolder
 from tests.integration.elastic_story import DOUBLE, KILL_SERVER, PLAIN, Story
 from tests.launching import assert_nothing_left, dynamix, run_id_in, wait_for
@@ -60,12 +62,12 @@ def story_of(
     return Story(folder, None, fault, DOUBLE, elastic=elastic, keys=keys, comm=comm)
 
 
-def join_when_left(folder: Path, job: Any, words: str) -> None:
-    """`dynamix join 2` when it has left, and what it says."""
-    records = folder / "runs" / "latest" / "workers" / "worker-2.jsonl"
+def join_when_left(folder: Path, job: Any, words: str, rank: int = 2) -> None:
+    """`dynamix join` when this worker has left, and what it says."""
+    records = folder / "runs" / "latest" / "workers" / f"worker-{rank}.jsonl"
     left = '"worker_left"'
     wait_for(lambda: (records.exists() and left in records.read_text()) or job.poll() is not None, "leave", limit_s=120)
-    asking = dynamix("join", "2", cwd=folder)
+    asking = dynamix("join", str(rank), cwd=folder)
     told, _ = asking.communicate(timeout=120)
     assert asking.returncode == 0 and told.startswith(words), told
 
@@ -279,6 +281,60 @@ def test_sums_that_travel_in_half_precision_are_followed_bit_by_bit(tmp_path: Pa
     story.check([1, 0, 2, 3], rtol=5e-2)
     story.check_epochs(1)
     assert_nothing_left(run_id_in((tmp_path / "runs" / "latest").resolve().name))
+
+
+# Worker 2 is killed and started again, then worker 3 leaves and is told to come back. All train until there were four
+# for some windows after both.
+ONE_AFTER_THE_OTHER = """\
+first = os.environ["DYNAMIX_STARTS"] == "0"
+back = whole = 0  # iterations with all workers: after the restart, and after both
+gone = False  # worker 3 was
+def fault(rank, iteration):
+    if first and (rank, iteration) == (2, 30):
+        while not run._session.may_leave:
+            time.sleep(0.01)
+        os.kill(os.getpid(), signal.SIGKILL)
+    if first and rank == 3 and back == 25:
+        os.kill(os.getpid(), signal.SIGUSR1)
+def stepped(present):
+    global back, gone, whole
+    gone = gone or 3 not in present or (run.rank == 3 and not first)
+    planned = len(present) == 4 and not run._switch._entered
+    back = back + 1 if planned and run.iteration > 31 else 0
+    whole = whole + 1 if planned and gone else 0
+    time.sleep(0.02)
+def enough():
+    return whole >= 25
+"""
+
+
+@pytest.mark.parametrize("policy", ["ppo", "random"])
+@pytest.mark.parametrize("comm", ["byteps", "gloo"])
+def test_plans_go_on_after_a_restart_and_after_the_command(tmp_path: Path, comm: str, policy: str) -> None:
+    keys = f"policy: {{name: {policy}}}\n"
+    story = Story(tmp_path, None, ONE_AFTER_THE_OTHER, DOUBLE, elastic=", restarts: 3", keys=keys, comm=comm)
+    job = story.launch()
+    join_when_left(tmp_path, job, "worker 3 has entered; 4 workers go on from iteration ", rank=3)
+    output, _ = job.communicate(timeout=200)
+    assert job.returncode == 0, output
+    folder = RunFolder((tmp_path / "runs" / "latest").resolve())
+    lines = decided_windows.read_lines(folder)
+    entered = {line["iteration"] for line in lines if line["kind"] == "workers_entered"}
+    assert len(entered) == 2
+    assert decided_windows.undecided(folder, entered) == []
+    with folder.windows_csv.open(newline="") as table:
+        rows = list(csv.DictReader(table))
+    assert len({(row["rank"], row["window"]) for row in rows}) == len(rows)
+    cuts = {(row["window"], row["first_iteration"], row["iterations"], row["plan_version"]) for row in rows}
+    assert len(cuts) == len({row["window"] for row in rows}), "all cut alike"
+    last = {row["rank"]: int(row["window"]) for row in rows}
+    assert len(set(last.values())) == 1
+    if policy == "random":  # another plan after every clean window
+        planned = [line["window"] for line in lines if line["kind"] == "plan"]
+        assert sum(window > last["0"] - 4 for window in planned) >= 2
+    story.check([1, 0, 2, 3], rtol=1e-9)
+    story.check_epochs(1)
+    assert_nothing_left(run_id_in(folder.path.name))
 
 
 @pytest.mark.parametrize("comm", ["byteps", "gloo"])

@@ -53,9 +53,24 @@ class TrainingObserver:
     def _has_turn(self) -> bool:
         return self._takes_turn and not self.is_silent
 
-    def enter(self, iteration: int) -> None:
-        """This worker was silent, and takes part from `iteration` on."""
-        self.is_silent, self._warm_up = False, iteration
+    @property
+    def window(self) -> int:
+        """The number of the window at hand, the same on all workers that take part."""
+        return self._meters[0].next_window
+
+    def workers_enter(self, iteration: int) -> None:
+        """Workers take part from `iteration` on: all begin a window behind it, as the newcomers do."""
+        self._warm_up = iteration
+        self._begin_window(self.window)
+
+    def enter(self, window: int) -> None:
+        """This worker is a newcomer, and all begin this window."""
+        self.is_silent = False
+        self._begin_window(window)
+
+    def _begin_window(self, number: int) -> None:
+        for meter in self._meters:
+            meter.begin(number)
         self._reporter.begin_window()
 
     def training_asked(self, epochs: int | None, iterations: int | None, may_go_on: bool = False) -> None:
@@ -78,7 +93,7 @@ class TrainingObserver:
         """It is over."""
         if self._takes_turn:
             self._account.iterations = self._before + iteration
-            self._account.windows = self._meters[0].next_window
+            self._account.windows = self.window
         self._account.give_turn_back(self)
         self._takes_turn = False
 

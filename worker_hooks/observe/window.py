@@ -10,10 +10,11 @@ speed, and counts as computing. What does not recur, such as an evaluation by on
 numbers chosen by us).
 
 A window has one plan from its first iteration to its last: when a new plan takes effect, all workers drop the open
-window and begin another one at the same iteration. The first window is short: where speeds differ much, a whole window
-at equal sizes takes a seventh of the time that the training after it needs (benchmarks/results/attempts.md). A window
-in which the cluster changes (change.py) keeps only the iterations since the change, and ends. Iterations in which a
-worker runs out of samples are in no window: they say nothing about the plan.
+window and begin another one at the same iteration. So do they when a worker enters, which learns the number of that
+window from them: a window is complete when all have reported its number. The first window is short: where speeds differ
+much, a whole window at equal sizes takes a seventh of the time that the training after it needs
+(benchmarks/results/attempts.md). A window in which the cluster changes (change.py) keeps only the iterations since the
+change, and ends. Iterations in which a worker runs out of samples are in no window: they say nothing about the plan.
 """
 
 from __future__ import annotations
@@ -83,6 +84,13 @@ class WindowMeter:
             self.next_window = window
             self._last = None
             self._begin_window()
+
+    def begin(self, window: int) -> None:
+        """Window number `window` begins with the next iteration, without what was before."""
+        self.next_window = window
+        self._last = None
+        self._begin_window()
+        self._change.restart()
 
     def add(self, iteration: IterationRecord) -> WindowRecord | None:
         """Add an iteration, whose view completes the one before. Returns a record when that closed a window."""

@@ -262,6 +262,7 @@ HANDOVER = Handover(
     lag=2,
     steps=800,
     sums_made=810,
+    window=80,
     present=[0, 2],
     followed=[],
     newest=None,

@@ -84,6 +84,18 @@ def test_the_first_window_is_short_and_a_plan_does_not_make_it_the_second():
     assert [(r.window, r.first_iteration, r.iterations) for r in got if r] == [(0, 2, FIRST_WINDOW), (1, 5, 5)]
 
 
+def test_a_newcomer_cuts_the_windows_of_the_others():
+    """It enters with iteration 6, which is in no window, on whatever the others have seen before."""
+    rows = [iteration(i, waited=(0.0, 0.1 * (i % 3))) for i in range(16)]
+    old, new = WindowMeter(rank=0, length=4), WindowMeter(rank=1, length=4)
+    first = [old.add(row) for row in rows[:6]]
+    assert [record.window for record in first if record] == [0]
+    for meter in (old, new):
+        meter.begin(old.next_window)
+    cuts = [[(r.window, r.first_iteration, r.iterations) for r in map(m.add, rows[7:]) if r] for m in (old, new)]
+    assert cuts == [[(1, 7, 4), (2, 11, 4)]] * 2
+
+
 def test_a_new_plan_begins_a_new_window_and_nothing_is_mixed():
     plans = [0, 0, 0, 0, 1, 1, 1, 1, 1]
     got = records([iteration(i, plan=plan) for i, plan in enumerate(plans)])
