@@ -5,9 +5,10 @@
 8 workers and 3 servers on real BytePS, all on this machine, train a small model. At random moments something happens to
 a worker: it is killed, is stopped for longer than its lease, leaves by a signal or by `dynamix leave`, or is told to
 come back; or a server is killed or stopped, or the scheduler is killed. No event goes below 4 workers and 2 servers.
-Who is lost also comes back by itself. At the end the weights of all workers are the same bit for bit, and those of one
-process that takes the same steps, to 1e-5; every sample came once per epoch; the memory of no process has grown; and no
-process, shared memory, socket or control group is left (benchmarks/studies/soak_job.py).
+Who is lost also comes back by itself. After each event decisions go on. At the end the weights of all workers are the
+same bit for bit, and those of one process that takes the same steps, to 1e-5; every sample came once per epoch; the
+memory of no process has grown; and no process, shared memory, socket or control group is left
+(benchmarks/studies/soak_job.py).
 
 Every event is a row of soak.csv. `--short N` has N jobs of 4 workers, 3 servers and 20 events in place of the long
 one, about 75 seconds each, and keeps their events in soak-short.csv. The exit code is 1 if something is wrong.

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.studies.soak_training import Sum
+from dynamix_ps.arbitrator.journal import DECISIONS
 from dynamix_ps.membership.messages import incarnation_of
 from dynamix_ps.run_record.json_lines import JsonLinesTail
 from dynamix_ps.run_record.requests import JOIN, LEAVE, request
@@ -70,6 +71,7 @@ class Members:
         awaited: events that have had no effect yet, by name of the role.
         founded: all that the job begins with have met, so that it goes on without one of them.
         servers_lost: how often one of each slot was.
+        undecided: events that have had their effect, and after which no window was decided yet.
     """
 
     folder: Path
@@ -79,12 +81,15 @@ class Members:
     awaited: dict[str, Event] = field(default_factory=dict)
     founded: bool = False
     servers_lost: Counter[int] = field(default_factory=Counter)
+    undecided: list[Event] = field(default_factory=list)
     _told: dict[tuple[int, int], list[tuple[Sum, float]]] = field(default_factory=dict)  # by rank and start
     _lost_s: dict[tuple[int, str], float] = field(default_factory=dict)  # workers, by rank and incarnation, monotonic
     _gone_s: dict[int, float] = field(default_factory=dict)  # since when a server sums no more, monotonic
     _first_servers: frozenset[int] = field(init=False)
     _of_servers: list[dict[str, Any]] = field(default_factory=list)  # lines that tell of them
     _schedulers_s: list[float] = field(default_factory=list)  # when each was started again, monotonic
+    _begins: dict[int, int] = field(default_factory=dict)  # first iteration of every window
+    _decided: int = -1  # the newest window that was
     _newest: int = -1
     _tails: dict[Path, JsonLinesTail] = field(default_factory=dict)
 
@@ -126,6 +131,8 @@ class Members:
                 if one.iteration > self._newest:
                     self._newest, self.present = one.iteration, frozenset(present)
                     self._take_effect(one.iteration, line["at_s"])
+        decided = self._begins.get(self._decided, -1)
+        self.undecided = [event for event in self.undecided if event.iteration > decided]
 
     def begin(self, kind: str, slot: int, pid: int, number: int) -> Event:
         """Something happens now."""
@@ -139,6 +146,8 @@ class Members:
         files = (self.run.journal_file, *sorted(self.run.workers_dir.glob("*.jsonl")))
         lines = [line for file in files for line in self._tails.setdefault(file, JsonLinesTail(file)).read()]
         self.founded |= any(line["kind"] == "members" for line in lines)
+        self._begins |= {line["window"]: line["first_iteration"] for line in lines if line["kind"] == "window"}
+        self._decided = max([self._decided, *(line["window"] for line in lines if line["kind"] in DECISIONS)])
         for line in lines:
             if line["kind"] == "lost" and line["role"] == "worker":
                 self._lost_s[line["slot"], line["incarnation"]] = _monotonic(line["time_s"])
@@ -159,7 +168,7 @@ class Members:
             if iteration > event.iteration and self._shows(event, at_s):
                 event.iteration, event.effect_s = iteration, at_s - event.at_s
                 KINDS[event.kind].after(event)
-                del self.awaited[event.role]
+                self.undecided.append(self.awaited.pop(event.role))
 
     def _shows(self, event: Event, at_s: float) -> bool:
         """Whether a sum that is complete at this time shows the event, as the newest one."""

@@ -15,6 +15,7 @@ from pathlib import Path
 import psutil
 import torch
 
+from benchmarks.studies.decided_windows import told_twice
 from benchmarks.studies.fault_job import left_of
 from benchmarks.studies.launching import roles_of
 from benchmarks.studies.soak_events import KINDS, Event, Members, measure_pauses
@@ -92,7 +93,7 @@ def config_of(plan: Plan, folder: Path) -> Config:
         batch=BatchBounds(min=1, max=64),
         elastic=Elastic(min_workers=1, restarts=1000),
         window=20,
-        policy=Policy(name="static"),
+        policy=Policy(name="random"),  # it makes a plan of every clean window
         metrics=Metrics(network="off", tensorboard=False),
         timeouts=Timeouts(rpc_s=1.0, lease_s=2.0),
         command=("python", "-m", "benchmarks.studies.soak_worker", *out),
@@ -160,19 +161,22 @@ class SoakJob:
         return [f"left behind: {one}" for one in left]
 
     def _soak(self, launcher: psutil.Popen) -> None:
-        """Make all events happen, and wait for their effects. Raises TimeoutError."""
+        """Make all events happen, and wait for their effects and for a decision after each. Raises TimeoutError."""
         every, members = frozenset(range(self._plan.workers)), self._members
         changed_s = time.monotonic()
         due_s: list[float] | None = None  # until all train
         measured_s = 0.0
-        while due_s is None or due_s or members.awaited:
+        while due_s is None or due_s or members.awaited or members.undecided:
             now_s = time.monotonic()
             if launcher.poll() is not None:
                 raise TimeoutError("the job has ended before the last event")
             if due_s and now_s < due_s[0] and not members.awaited:
                 changed_s = now_s  # nothing is to change yet
             if now_s > changed_s + CHANGE_S:
-                raise TimeoutError(f"nothing changes; events without effect: {list(members.awaited.values())}")
+                raise TimeoutError(
+                    f"nothing changes; events without effect: {list(members.awaited.values())}, without a decision "
+                    f"after them: {members.undecided}"
+                )
             awaited = len(members.awaited)
             members.look()
             if due_s is None and members.founded and members.present == every:
@@ -231,6 +235,7 @@ class SoakJob:
         struck = Counter(event.slot for event in outcome.events if KINDS[event.kind].role == "server")
         lost = self._members.servers_lost
         wrong += [f"server {slot} counts as lost without cause" for slot in lost if lost[slot] > struck[slot]]
+        wrong += [f"worker {rank} tells window {window} twice" for rank, window in told_twice(self._run)]
         wrong += wrong_samples(sums) + wrong_weights(sums, weights) + wrong_memory(self._resident)
         outcome.iterations = len(sums)
         outcome.wrong += wrong
