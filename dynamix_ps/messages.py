@@ -231,6 +231,10 @@ class WindowRecord:
         float,
         Metric("Samples, or tokens (`batch.unit`), that fit into memory at once", SAMPLES, gauge="samples_at_once"),
     ] = NAN  # unknown: no ceiling is known
+    data_size: Annotated[
+        float,
+        Metric("Samples, or tokens (`batch.unit`), of a pass over the data", SAMPLES, scope="cluster", chart=False),
+    ] = NAN  # unknown: of a stream
     # as SystemSample describes them; cpu_ratio is the hook's own, without pauses
     cpu_ratio: float = NAN
     cpu_cores: float = NAN

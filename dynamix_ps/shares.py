@@ -21,6 +21,17 @@ def shared_out(plan: Plan, total: int, weights: Sequence[float], bounds: Bounds 
     return replace(plan, batch_sizes=apportion(min(max(total, sum(low)), sum(high)), weights, low, high))
 
 
+def within_total(sizes: Sequence[int], bounds: Bounds, largest: float) -> tuple[int, ...]:
+    """`sizes`, in proportion smaller where together they exceed `largest`, as far as the bounds allow.
+
+    `largest`: NaN: it is not known.
+    """
+    if not sum(sizes) > largest:
+        return tuple(sizes)
+    low = [min(size, own) for size, (own, _) in zip(sizes, bounds, strict=True)]
+    return apportion(max(int(largest), sum(low)), sizes, low, sizes)
+
+
 def left_to_others(plan: Plan, ranks: Collection[int], bounds: Bounds | None = None, keep: Keep = "global") -> Plan:
     """`plan` without these workers, which are not there. The others share what they have in it, as they share the rest.
 

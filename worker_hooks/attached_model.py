@@ -10,6 +10,7 @@ import atexit
 import io
 import itertools
 import logging
+import math
 import sys
 import zlib
 from abc import abstractmethod
@@ -80,6 +81,7 @@ class AttachedModel(PositionedModel):
     _read_from: Path | None = None  # checkpoint
     _went_on_at = 0  # iterations of the checkpoint, on the worker that tells of it
     _largest_batch = 0  # samples of this worker that have fitted so far
+    _data_size: float = math.nan  # of a pass, in the plan's unit; NaN: of a stream
 
     def __init__(
         self, data: Any, session: Session, batch_size: int | None, seed: int | None, lengths: Any = None
@@ -328,7 +330,7 @@ class AttachedModel(PositionedModel):
         self._watch = self._session.make_watch(self._newest_sum)
         self._own_size = self._make_own_size(reporter) if settings.own_sizes else None
         here, account = self._workers.here, self._session.account
-        self._observer = TrainingObserver(here, reporter, account, settings, start, self._watch)
+        self._observer = TrainingObserver(here, reporter, account, settings, start, self._watch, self._data_size)
         self._unclaimed = dict(start.registered)  # states of objects that the script has not registered yet
         self._start_hyperparameters = self._hyperparameters()
 
@@ -360,6 +362,7 @@ class AttachedModel(PositionedModel):
             self._reference_batch,
             settings.seed,
             ring=not DATA_PLANES[settings.comm].has_servers,
+            data_size=self._data_size,
             settings=StigmergySettings.of(settings.own_sizes),
         )
         reporter.listen(chosen.hear)
@@ -371,8 +374,8 @@ class AttachedModel(PositionedModel):
         if isinstance(source, StreamSource):
             smallest, plan_at = self._smallest_share(), self._switch.plan_at
             return source.batches(start, StreamWorker(self.rank, self.size, smallest, plan_at, self._report_reading))
-        amount = self._samples if self._lengths is None else int(self._lengths.sum())
-        check_enough(amount, start.plan, self._settings.unit)
+        self._data_size = self._samples if self._lengths is None else int(self._lengths.sum())
+        check_enough(self._data_size, start.plan, self._settings.unit)
         check_place(start, self._samples)
         check_order(start, source)
         self._sampler = self._make_sampler(start.seed)

@@ -16,6 +16,7 @@ need not be the same number on two machines; what they read in the sum is.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from enum import IntEnum
@@ -32,6 +33,7 @@ from dynamix_ps.policy.stigmergy.settings import StigmergySettings
 from dynamix_ps.policy.stigmergy.traces import TRACES
 from dynamix_ps.policy.window_arrays import arrays_of
 from dynamix_ps.run_record.json_lines import Line
+from dynamix_ps.shares import within_total
 
 # numbers of each worker in a sum: its traces, its largest size, and one above the size that it proposes
 TOLD = len(TRACES) + 2
@@ -57,6 +59,7 @@ class OwnSize:
         bounds: (smallest, largest) size of every worker.
         micro_batches: whether a worker may have more samples than it computes at once.
         reference_batch: the global batch that the learning rate is for.
+        data_size: of a pass over the data, in the unit of the sizes; NaN: that is not known.
         settings: of the actor.
 
     Attributes:
@@ -72,6 +75,7 @@ class OwnSize:
         reference_batch: int,
         seed: int,
         ring: bool,
+        data_size: float = math.nan,
         settings: StigmergySettings | None = None,
     ) -> None:
         count = len(bounds)
@@ -80,6 +84,7 @@ class OwnSize:
         self.telling = np.zeros((TOLD, count))
         self.telling[_LARGEST, here] = self._largest[here.start : here.stop]
         self._told = self.telling  # in the last sum
+        self._bounds, self._data_size = bounds, data_size
         self._lr_rule, self._reference_batch, self._ring = lr_rule, reference_batch, ring
         self._actor = Actor(count, here, settings, seed)
         self._step = Step.NONE
@@ -139,12 +144,15 @@ class OwnSize:
         return None
 
     def _agreed(self, proposed: NDArray[np.floating[Any]], present: Sequence[int]) -> tuple[int, ...] | None:
-        """All sizes, if every worker in the sum has proposed its own; one that is not there has none."""
+        """All sizes, if every worker in the sum has proposed its own; one that is not there has none.
+
+        Who proposes does not know the others' sizes. All together they are no more than a pass over the data.
+        """
         assert self._view is not None
         values = [round(value) for value in proposed.tolist()]
         sizes = tuple(max(value - 1, 0) for value in values)
         whole = all(values[slot] > 0 for slot in present) and any(sizes)
-        return sizes if whole else None
+        return within_total(sizes, self._bounds, self._data_size) if whole else None
 
     def _largest_now(self, record: WindowRecord) -> int:
         """The largest size of a worker: what it computes at once, unless it divides its batches."""

@@ -6,8 +6,9 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from dynamix_ps.messages import Plan
+from dynamix_ps.messages import NAN, Plan
 from dynamix_ps.rpc.plan_rules import LARGEST_VERSION, Bounds
+from dynamix_ps.shares import within_total
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,18 +19,20 @@ class Guarded:
     corrected: bool
 
 
-def guard(proposed: Sequence[float], current: Sequence[int], bounds: Bounds) -> Guarded:
+def guard(proposed: Sequence[float], current: Sequence[int], bounds: Bounds, largest_total: float = NAN) -> Guarded:
     """Sizes within every worker's bounds, for any proposal.
+
+    Where they exceed `largest_total` together, all are smaller in proportion, as far as the bounds allow.
 
     NaN keeps that worker's current size. A proposal of the wrong length, or one that is 0 for all workers, keeps all
     current sizes. The result is always within the bounds.
     """
     if len(proposed) == len(current):
         numbers = (now if math.isnan(value) else value for value, now in zip(proposed, current, strict=True))
-        sizes = _within(numbers, bounds)
+        sizes = within_total(_within(numbers, bounds), bounds, largest_total)
         if any(sizes):
             return Guarded(sizes, corrected=any(a != b for a, b in zip(sizes, proposed, strict=True)))
-    return Guarded(_within(current, bounds), corrected=True)
+    return Guarded(within_total(_within(current, bounds), bounds, largest_total), corrected=True)
 
 
 def next_plan(sizes: tuple[int, ...], lr_factor: float, current: Plan, newest_version: int) -> Plan | None:

@@ -36,7 +36,7 @@ from dynamix_ps.config.role_hosts import role_hosts
 from dynamix_ps.config.schema import Config
 from dynamix_ps.errors import EnvironmentNotReady
 from dynamix_ps.messages import PeerStatus, Plan, Registration, RoleReport, WindowRecord
-from dynamix_ps.policy.base import Decision, Learner, Policy, View, ask, reference_batch
+from dynamix_ps.policy.base import Decision, Learner, Policy, View, ask, largest_total, reference_batch
 from dynamix_ps.policy.rate.decider import RateDecider
 from dynamix_ps.rpc.plan_rules import LARGEST_VERSION, wrong_lr_factor, wrong_sizes, wrong_version
 from dynamix_ps.rpc.refusals import MalformedMessageError, TooManyStreamsError
@@ -320,7 +320,7 @@ class Arbitrator:
         closed = self._of_those_there(closed)
         view = self._view(closed)
         decision = self._ask(view, closed.timed_out)
-        guarded = guard(decision.batch_sizes, self._plan.batch_sizes, view.bounds)
+        guarded = guard(decision.batch_sizes, self._plan.batch_sizes, view.bounds, view.largest_total)
         lr_factor = self._rate.factor(view, decision.lr_step) if self._rate else 1.0
         plan = next_plan(guarded.batch_sizes, lr_factor, self._plan, self._newest_version)
         self._decisions += 1
@@ -380,6 +380,7 @@ class Arbitrator:
             self._config.lr_rule,
             reference_batch=reference_batch(closed.records, self._first_sizes),
             lr_steps=self._rate.observe(closed.records) if self._rate else (1.0,),
+            largest_total=largest_total(closed.records),
             ring=self._ring,
         )
 

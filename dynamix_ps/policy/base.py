@@ -25,7 +25,7 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 
 from dynamix_ps.errors import PolicyError
-from dynamix_ps.messages import LinkView, Plan, ServerView, WindowRecord
+from dynamix_ps.messages import NAN, LinkView, Plan, ServerView, WindowRecord
 
 LR_RULES = ("none", "linear", "sqrt", "adascale")  # how the learning rate follows the global batch
 
@@ -43,6 +43,7 @@ class View:
     servers: tuple[ServerView, ...] = ()
     lr_rule: str = "none"  # how the learning rate follows B (LR_RULES)
     reference_batch: int = 0  # the global batch for which the learning rate is tuned; 0: that of the newest plan
+    largest_total: float = NAN  # of all sizes together: a pass over the data has no more; NaN: it is not known
     ring: bool = False  # gradients go around a ring, where nobody is done before the slowest link is
     lr_steps: tuple[float, ...] = (1.0,)  # that the next plan may multiply the learning rate by (rate/limits.py)
 
@@ -66,6 +67,11 @@ def reference_batch(records: Iterable[WindowRecord | None], first_sizes: Sequenc
     """
     told = (record.lr_batch for record in records if record is not None)
     return next((round(batch) for batch in told if batch > 0), sum(first_sizes))
+
+
+def largest_total(records: Iterable[WindowRecord | None]) -> float:
+    """What the sizes of all workers are at most, together: a pass over the data. NaN where no worker tells it."""
+    return max((record.data_size for record in records if record is not None and record.data_size >= 1), default=NAN)
 
 
 @dataclass(frozen=True, slots=True)

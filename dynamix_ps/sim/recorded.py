@@ -20,7 +20,7 @@ from dynamix_ps.config.load import load_recorded_config
 from dynamix_ps.config.schema import Config
 from dynamix_ps.errors import UsageError
 from dynamix_ps.messages import LinkView, Plan, ServerView, WindowRecord
-from dynamix_ps.policy.base import View, reference_batch
+from dynamix_ps.policy.base import View, largest_total, reference_batch
 from dynamix_ps.policy.rate.decider import RateDecider
 from dynamix_ps.run_record.evaluations import Evaluation, evaluation_of
 from dynamix_ps.run_record.json_lines import Line
@@ -184,6 +184,7 @@ def _decisions(
             window.servers,
             config.lr_rule,
             reference_batch(records, config.initial_sizes()),
+            largest_total=largest_total(records),
             ring=config.data_plane.is_ring,
             lr_steps=rate.observe(records) if rate else (1.0,),
         )

@@ -26,5 +26,5 @@ def replay(run: RecordedRun, policy: Policy) -> Iterator[Answer]:
     for one in run.decided:
         view = one.view
         decision = ask(policy, view)
-        guarded = guard(decision.batch_sizes, view.plan.batch_sizes, view.bounds)
+        guarded = guard(decision.batch_sizes, view.plan.batch_sizes, view.bounds, view.largest_total)
         yield Answer(view.window, view.plan.batch_sizes, one.batch_sizes, guarded.batch_sizes, decision.note)

@@ -32,8 +32,9 @@ class TrainingObserver:
         settings: Settings,
         start: Position,
         watch: Watch,
+        data_size: float,
     ) -> None:
-        """`here`: the workers of this process."""
+        """`here`: the workers of this process. `data_size`: of a pass, in the plan's unit; NaN: that is not known."""
         self.watch = watch
         self.progress = TrainingProgress(start.largest_lr, start.progress)
         self._reporter = reporter
@@ -43,7 +44,7 @@ class TrainingObserver:
         self._stalled_after_s = settings.timeouts.stall_warn_s
         self._meters = [WindowMeter(rank, settings.window) for rank in here]
         self._here = here
-        self._lr_batch = start.reference_batch
+        self._lr_batch, self._data_size = start.reference_batch, data_size
         self._warm_up = start.iteration  # slow, as much happens only once; it is in no window
         self._takes_turn = False
         self.is_silent = False  # this worker is in no sum yet: nothing of it is recorded
@@ -212,6 +213,7 @@ class TrainingObserver:
                     is_short=batch.is_short,
                     stalled=times.blocked_s >= self._stalled_after_s or now.rolled_back,
                     at_once=at_once,
+                    data_size=self._data_size,
                 )
             )
             if record is not None:

@@ -14,7 +14,8 @@ window and begin another one at the same iteration. So do they when a worker ent
 window from them: a window is complete when all have reported its number. The first window is short: where speeds differ
 much, a whole window at equal sizes takes a seventh of the time that the training after it needs
 (benchmarks/results/attempts.md). A window in which the cluster changes (change.py) keeps only the iterations since the
-change, and ends. Iterations in which a worker runs out of samples are in no window: they say nothing about the plan.
+change, and ends. Iterations in which a worker runs out of samples say nothing about the plan: they are in a window only
+where it has no others.
 """
 
 from __future__ import annotations
@@ -62,6 +63,7 @@ class IterationRecord(NamedTuple):
     is_short: bool = False  # a worker has far fewer samples than planned
     stalled: bool = False  # waited for longer than timeouts.stall_warn_s, or the weights went back
     at_once: float = math.nan  # what fits at once, in the plan's unit; NaN: no ceiling is known
+    data_size: float = math.nan  # of a pass over the data, in the plan's unit; NaN: of a stream
 
 
 class WindowMeter:
@@ -95,14 +97,20 @@ class WindowMeter:
     def add(self, iteration: IterationRecord) -> WindowRecord | None:
         """Add an iteration, whose view completes the one before. Returns a record when that closed a window."""
         before, self._last = self._last, iteration._replace(times=self._without_unusual(iteration.times))
-        if before is None or before.is_short:
+        if before is None:
             return None
-        if self._rows and self._rows[0][0].plan_version != before.plan_version:
-            self._begin_window()
-            self._change.restart()
+        if self._rows:
+            first = self._rows[0][0]
+            if first.plan_version != before.plan_version:
+                self._begin_window()
+                self._change.restart()
+            elif before.is_short and not first.is_short:
+                return None
+            elif first.is_short and not before.is_short:
+                self._rows = []
         network_s = iteration.view.shortest_wait_s
         self._rows.append((before, min(network_s, before.times.blocked_s)))
-        if self._change.see(iteration.view.waited_s, iteration.view.lasted_s):
+        if not before.is_short and self._change.see(iteration.view.waited_s, iteration.view.lasted_s):
             self._rows, self._due = self._rows[-LASTING:], min(LASTING, self._due)
         if len(self._rows) < self._due:
             return None
@@ -183,6 +191,7 @@ class WindowMeter:
             gc_s=sum(i.times.gc_s for i in iterations),
             summed_bytes_per_s=bytes_pushed / duration_s if duration_s > 0 else math.nan,
             at_once=iterations[-1].at_once,
+            data_size=iterations[-1].data_size,
             flagged=any(i.stalled for i in iterations),
         )
 

@@ -96,7 +96,9 @@ def evaluate(cell: Cell, watch: Watch | None = None) -> Outcome:
             if decides_rate:
                 view = dataclasses.replace(view, lr_steps=rates[seed].observe(view.records))
             decision = ask(policies[seed], view)
-            sizes[seed] = guard(decision.batch_sizes, view.plan.batch_sizes, view.bounds).batch_sizes
+            sizes[seed] = guard(
+                decision.batch_sizes, view.plan.batch_sizes, view.bounds, view.largest_total
+            ).batch_sizes
             fallbacks[seed] += decision.fallback
             if decides_rate:
                 factors[seed] = rates[seed].factor(view, decision.lr_step)

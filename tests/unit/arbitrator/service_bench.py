@@ -66,8 +66,8 @@ class Bench:
             if item is not None:
                 self.arbitrator.report(f"life-{item.rank}", item)
 
-    async def window(self, number: int, plan: Plan) -> None:
-        self.report(run_under(plan, number))
+    async def window(self, number: int, plan: Plan, **changes: Any) -> None:
+        self.report(run_under(plan, number, **changes))
         await self.arbitrator.step()
 
     async def learned(self) -> None:

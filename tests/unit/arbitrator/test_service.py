@@ -203,6 +203,21 @@ def test_a_policy_that_fails_keeps_the_sizes_and_says_so(tmp_path: Path) -> None
     asyncio.run(story())
 
 
+def test_the_data_bound_the_sizes_together(tmp_path: Path) -> None:
+    async def story() -> None:
+        policy = Scripted((1024, 512, 512), (100, 50, 50), (1024, 512, 512))
+        bench = Bench(tmp_path, policy)
+        bench.register_all()
+        await bench.window(0, bench.plan, data_size=400.0)
+        assert bench.plan.batch_sizes == (200, 100, 100) and policy.views[0].largest_total == 400
+        await bench.window(1, bench.plan, data_size=400.0)
+        assert bench.plan.batch_sizes == (100, 50, 50)
+        await bench.window(2, bench.plan)
+        assert bench.plan.batch_sizes == (1024, 512, 512) and math.isnan(policy.views[2].largest_total)
+
+    asyncio.run(story())
+
+
 def test_observe_decides_and_publishes_nothing(tmp_path: Path) -> None:
     async def story() -> None:
         bench = Bench(tmp_path, Scripted((32, 64, 128), (64, 64, 64)), config(mode="observe"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from typing import Any
 
 import numpy as np
@@ -30,9 +31,10 @@ class Job:
         *speeds: float,
         micro_batches: bool = False,
         settings: StigmergySettings | None = None,
+        data_size: float = math.nan,
         **changes: Any,
     ) -> None:
-        self._micro_batches, self._settings = micro_batches, settings
+        self._micro_batches, self._settings, self._data_size = micro_batches, settings, data_size
         self.cluster = SmallCluster(list(speeds or (4000, 2000, 1000)), noise_scale=1000, **changes)
         self.workers = [self.worker(rank) for rank in range(WORKERS)]
         self.present = list(range(WORKERS))
@@ -40,7 +42,17 @@ class Job:
     def worker(self, rank: int) -> OwnSize:
         bounds = ((self.cluster.low, self.cluster.high),) * WORKERS
         here = range(rank, rank + 1)
-        return OwnSize(here, bounds, self._micro_batches, "adascale", 192, seed=3, ring=False, settings=self._settings)
+        return OwnSize(
+            here,
+            bounds,
+            self._micro_batches,
+            "adascale",
+            192,
+            seed=3,
+            ring=False,
+            data_size=self._data_size,
+            settings=self._settings,
+        )
 
     def window(self, **changes: dict[int, Any]) -> list[WindowRecord]:
         """The next window is over. `changes`: to fields of records, by rank."""
@@ -70,6 +82,13 @@ class Job:
         assert after[0] is not None
         self.cluster.plan = Plan(self.cluster.plan.version + 1, after[0])
         return after[0]
+
+
+def test_all_sizes_together_are_no_more_than_a_pass_over_the_data() -> None:
+    free, bound = Job(), Job(data_size=160)
+    wanted, found = free.decide(), bound.decide()
+    assert sum(wanted) > sum(found) == 160
+    assert [size / 160 for size in found] == pytest.approx([size / sum(wanted) for size in wanted], abs=0.01)
 
 
 def test_all_workers_come_to_the_same_sizes_in_the_same_sum() -> None:

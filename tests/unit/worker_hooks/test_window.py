@@ -84,6 +84,21 @@ def test_the_first_window_is_short_and_a_plan_does_not_make_it_the_second():
     assert [(r.window, r.first_iteration, r.iterations) for r in got if r] == [(0, 2, FIRST_WINDOW), (1, 5, 5)]
 
 
+def test_iterations_with_too_few_samples_are_in_a_window_only_where_it_has_no_others():
+    def cuts(short: str) -> list[tuple[int, int, int]]:
+        rows = [iteration(i, is_short=one == "s") for i, one in enumerate(short)]
+        return [(r.window, r.first_iteration, r.iterations) for r in records(rows)]
+
+    assert cuts("sssssss") == [(0, 0, 3), (1, 3, 3)]
+    assert cuts("s.ss..s") == [(0, 1, 3)]
+    assert cuts("ss....s") == [(0, 2, 3)]
+    assert cuts("...ssss") == [(0, 0, 3), (1, 3, 3)]
+
+
+def test_the_size_of_the_data_is_in_every_window():
+    assert [r.data_size for r in records([iteration(i, data_size=400) for i in range(4)])] == [400]
+
+
 def test_a_newcomer_cuts_the_windows_of_the_others():
     """It enters with iteration 6, which is in no window, on whatever the others have seen before."""
     rows = [iteration(i, waited=(0.0, 0.1 * (i % 3))) for i in range(16)]

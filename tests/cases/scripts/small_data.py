@@ -1,0 +1,29 @@
+"""64 samples for workers that may have up to 256 each."""
+
+from __future__ import annotations
+
+import torch
+
+import dynamix_ps.torch as dynamix
+
+ITERATIONS = 400
+
+
+def main() -> None:
+    torch.manual_seed(0)
+    x = torch.randn(64, 4)
+    model = torch.nn.Linear(4, 2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    data = torch.utils.data.TensorDataset(x, (x[:, 0] > 0).long())
+    run = dynamix.attach(model, optimizer, data)
+    for inputs, targets in run.batches(iterations=ITERATIONS):
+        optimizer.zero_grad()
+        run.backward(torch.nn.functional.cross_entropy(model(inputs), targets))
+        optimizer.step()
+        if run.every(ITERATIONS // 4):
+            run.evaluate(data, lambda inputs, targets: {"loss": float(model(inputs).square().sum())})
+    run.close()
+
+
+if __name__ == "__main__":
+    main()
