@@ -31,7 +31,7 @@ from dynamix_ps.arbitrator.links import Links
 from dynamix_ps.arbitrator.places import Places
 from dynamix_ps.arbitrator.planner import guard, next_plan
 from dynamix_ps.arbitrator.registry import Registry
-from dynamix_ps.arbitrator.windows import ClosedWindow, Windows
+from dynamix_ps.arbitrator.windows import MANY, ClosedWindow, Windows
 from dynamix_ps.config.role_hosts import role_hosts
 from dynamix_ps.config.schema import Config
 from dynamix_ps.errors import EnvironmentNotReady
@@ -115,6 +115,7 @@ class Arbitrator:
         self._refusals: Counter[str] = Counter()
         self._learning: asyncio.Task[None] | None = None
         self._absent = 0  # workers, when leases were last checked
+        self._told_overdue = False
         self._wake = asyncio.Event()
         self._new_plan = asyncio.Event()
         self._peers: tuple[PeerStatus, ...] = ()  # as they were at _peers_s
@@ -304,6 +305,11 @@ class Arbitrator:
             await self._decide(closed)
             self._begin_learning()
             self._rest()
+        elif not self._told_overdue and (
+            missing := self._windows.overdue(absent, self._config.timeouts.lease_s, now_s)
+        ):
+            self._told_overdue = True
+            self._degraded("decisions", f"none for {MANY} windows, so batch sizes stay as they are: {missing}")
 
     async def settled(self) -> None:
         """Wait until an update that is under way is complete."""

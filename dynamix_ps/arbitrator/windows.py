@@ -12,6 +12,7 @@ from dynamix_ps.messages import WindowRecord
 
 MAX_OPEN_WINDOWS = 8  # with more undecided windows, the oldest is dropped
 MAX_AHEAD = 4  # windows that one worker can be ahead of all others, by delays of reports alone (chosen by us)
+MANY = 10  # windows that a worker reports and none of which is decided: that is no delay (chosen by us)
 LASTING = 8  # reports in a row by which a worker is believed that no other worker confirms (chosen by us)
 
 
@@ -54,10 +55,15 @@ class Windows:
         self._newest: dict[int, int] = {}  # the newest window that a rank has reported
         self._far_ahead: dict[int, _FarAhead] = {}  # by rank
         self._last_duration_s = 0.0
+        self._since: dict[int, int] = {}  # windows that a rank has reported since one was closed
+        self._waiting_s: float | None = None  # from the first of them on
 
     def add(self, record: WindowRecord, now_s: float, live: Callable[[], AbstractSet[int]] = frozenset) -> bool:
         """Take a record in. Returns whether a record counts now. `live` tells which workers report too."""
-        self._newest[record.rank] = max(record.window, self._newest.get(record.rank, 0))
+        if record.window > self._newest.get(record.rank, -1):
+            self._newest[record.rank] = record.window
+            self._since[record.rank] = self._since.get(record.rank, 0) + 1
+            self._waiting_s = now_s if self._waiting_s is None else self._waiting_s
         before = self._far_ahead.get(record.rank)
         follows = before is not None and 0 < record.window - before.record.window <= MAX_AHEAD
         self._far_ahead[record.rank] = _FarAhead(record, before.in_a_row + 1 if before and follows else 1)
@@ -101,7 +107,7 @@ class Windows:
         than max(lease_s, twice the duration of the last window). Both rules are chosen by us.
         """
         wanted = set(range(self._n_workers)) - absent
-        patience_s = max(lease_s, 2 * self._last_duration_s)
+        patience_s = self._patience_s(lease_s)
         for window in sorted(self._open, reverse=True):
             entry = self._open[window]
             complete = wanted <= entry.records.keys()
@@ -109,9 +115,28 @@ class Windows:
                 return self._close(window, timed_out=not complete)
         return None
 
+    def _patience_s(self, lease_s: float) -> float:
+        return max(lease_s, 2 * self._last_duration_s)
+
+    def overdue(self, absent: AbstractSet[int], lease_s: float, now_s: float) -> str:
+        """Which windows are missing, if MANY were reported since one was closed; empty: all is well."""
+        if max(self._since.values(), default=0) < MANY or self._waiting_s is None:
+            return ""
+        if now_s - self._waiting_s <= self._patience_s(lease_s):
+            return ""
+        newest = max(self._newest.values())
+        found = ((rank, self._newest.get(rank)) for rank in range(self._n_workers) if rank not in absent)
+        behind = [
+            f"worker {rank} " + ("has reported none" if window is None else f"has reported up to {window}")
+            for rank, window in found
+            if window is None or window <= newest - MANY
+        ]
+        return f"the newest window is {newest}, and {', '.join(behind) or 'no window has come from all workers'}"
+
     def _close(self, window: int, timed_out: bool) -> ClosedWindow:
         records = self._open[window].records
         self._closed = window
+        self._since, self._waiting_s = {}, None
         self._open = {number: entry for number, entry in self._open.items() if number > window}
         self._last_duration_s = median_low(record.duration_s for record in records.values())  # one may be wrong
         return ClosedWindow(window, tuple(records.get(rank) for rank in range(self._n_workers)), timed_out)

@@ -203,6 +203,25 @@ def test_a_policy_that_fails_keeps_the_sizes_and_says_so(tmp_path: Path) -> None
     asyncio.run(story())
 
 
+def test_windows_that_nobody_can_decide_are_told_once(tmp_path: Path) -> None:
+    """Worker 2 reports none, and windows are shorter than a lease by far."""
+
+    async def story() -> None:
+        bench = Bench(tmp_path, Scripted())
+        bench.register_all()
+        for number in range(60):
+            bench.now_s += 0.1
+            bench.report(run_under(bench.plan, number)[:2])
+            bench.arbitrator.heartbeat(2, "life-2", 20 * number)
+            await bench.arbitrator.step()
+        (told,) = bench.lines("degraded")
+        assert told["what"] == "decisions"
+        assert told["detail"].startswith("none for 10 windows, so batch sizes stay as they are: the newest window is ")
+        assert told["detail"].endswith(", and worker 2 has reported none")
+
+    asyncio.run(story())
+
+
 def test_the_data_bound_the_sizes_together(tmp_path: Path) -> None:
     async def story() -> None:
         policy = Scripted((1024, 512, 512), (100, 50, 50), (1024, 512, 512))

@@ -34,6 +34,22 @@ def test_duplicates_and_late_reports_change_nothing() -> None:
     assert not windows.add(record(0, 0), 0.3)
 
 
+def test_windows_that_one_worker_numbers_otherwise_are_told() -> None:
+    windows = Windows(3)
+    told = []
+    for number in range(100):
+        now_s = 0.1 * number
+        for one in (record(0, 50 + number), record(1, 50 + number), record(2, number)):
+            windows.add(one, now_s, lambda: frozenset(range(3)))
+        assert windows.ready(NOBODY, LEASE_S, now_s) is None
+        told.append(windows.overdue(NOBODY, LEASE_S, now_s))
+    assert not any(told[:50]) and all(told[52:])
+    assert told[-1] == "the newest window is 149, and worker 2 has reported up to 99"
+    assert windows.overdue(frozenset({2}), LEASE_S, 10.0).endswith("no window has come from all workers")
+    assert windows.ready(frozenset({2}), LEASE_S, 10.0) is not None
+    assert not windows.overdue(NOBODY, LEASE_S, 100.0), "one was closed"
+
+
 def test_absent_workers_are_not_waited_for() -> None:
     windows = Windows(3)
     windows.add(record(0, 0), 0.0)
