@@ -11,6 +11,11 @@ from dynamix_ps.run_record.run_folder import RunFolder
 WITHIN = 2  # windows after it
 
 
+def decisions_go_on(run: RunFolder, iteration: int) -> bool:
+    """Whether they do after this iteration, and every rank has told each of its windows once."""
+    return not undecided(run, [iteration]) and not told_twice(run)
+
+
 def undecided(run: RunFolder, iterations: Iterable[int]) -> list[int]:
     """Those of these iterations after which none of the first WITHIN windows was decided."""
     lines = read_lines(run)

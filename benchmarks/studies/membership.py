@@ -5,7 +5,8 @@
 Each run is a job of its own under `dynamix launch`: four workers, all on this machine, train a model of 37 MB, with two
 servers on real BytePS, or over a ring. In the middle of a backward pass something happens to a worker, to each of the
 four in turn: CASES says what. What counts is how long the others wait for a step
-(benchmarks/studies/membership_job.py). 20 runs of each case take about 40 minutes of a machine that does nothing else.
+(benchmarks/studies/membership_job.py), that none is lost, and that the arbitrator goes on to decide. 20 runs of each
+case take about 40 minutes of a machine that does nothing else.
 
 Every run is a row of membership.csv, written as soon as it ends. The same command goes on from there and renews the
 page. After `--limit-s` no run begins. Delete the file to measure anew. `--quick` makes one run of each case, to show
@@ -113,6 +114,7 @@ class Finding:
     lost: int
     repeated: int
     equal: bool
+    decided: bool
     verdict: str
 
 
@@ -148,7 +150,8 @@ def measure(file: Path, runs: int, deadline_s: float) -> tuple[list[Row], int]:
         runs: of each case.
         deadline_s: begin none after this moment of the monotonic clock.
     """
-    console, rows = make_console(), read(file)
+    console = make_console()
+    rows: list[Row] = [{**row, "decided": row.get("decided", "")} for row in read(file)]  # older runs do not tell
     missing = [(case, run) for run in range(runs) for case in CASES if (case.key, str(run)) not in _ended(rows)]
     with exclusive_machine(lambda: console.print("a grid runs on this machine, and would slow this down; waiting")):
         for done, (case, run) in enumerate(missing):
@@ -187,6 +190,7 @@ def row_of(case: Case, run: int, outcome: Outcome) -> Row:
         "lost": outcome.lost,
         "repeated": outcome.repeated,
         "equal": int(outcome.equal),
+        "decided": int(outcome.decided),
         "machine": where(),
     }
     return {name: str(value) for name, value in figures.items()}
@@ -202,11 +206,14 @@ def _finding(case: Case, bar: Bar, rows: Sequence[Row], runs: int) -> Finding:
     median, p95 = median_and_p95(list(map(bar.of, rows)))
     lost, repeated = (sum(int(row[name]) for row in rows) for name in ("lost", "repeated"))
     equal = all(row["equal"] == "1" for row in rows)
+    decided = all(row.get("decided") != "0" for row in rows)
     fast = median <= bar.median and (bar.p95 is None or p95 <= bar.p95)
-    verdict = (MET if fast and not lost and not repeated and equal else MISSED) if len(rows) >= runs else OPEN
+    verdict = (
+        (MET if fast and not lost and not repeated and equal and decided else MISSED) if len(rows) >= runs else OPEN
+    )
     iteration_s, copy_s = (statistics.median(float(row[name]) for row in rows) for name in ("iteration_s", "copy_s"))
     told = (case.key, bar.figure, bar.unit, len(rows), iteration_s, copy_s, median, p95)
-    return Finding(*told, lost, repeated, equal, verdict)
+    return Finding(*told, lost, repeated, equal, decided, verdict)
 
 
 def median_and_p95(figures: Sequence[float]) -> tuple[float, float]:
@@ -236,7 +243,7 @@ def _line(found: Finding, case: Case, bar: Bar) -> dict[str, str]:
         "bar of p95": "-" if bar.p95 is None else f"{bar.p95:g}",
         "steps lost, repeated": f"{found.lost}, {found.repeated}",
         "weights": "equal" if found.equal else "**not equal**",
-        "bars": f"**{found.verdict}**",
+        "bars": f"**{found.verdict}**" + ("" if found.decided else ", no decision after it"),
     }
 
 

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
+from benchmarks.studies.decided_windows import decisions_go_on
 from benchmarks.studies.launching import launched
 from dynamix_ps.config.schema import BatchBounds, Cluster, Config, Elastic, Metrics, Policy, Server, Worker
 from dynamix_ps.data_planes import DATA_PLANES
@@ -24,6 +25,7 @@ from dynamix_ps.run_record.run_folder import RunFolder
 WORKERS, SERVERS, BATCH = 4, 2, 8
 ITERATIONS, STRUCK_AT, WARM_UP = 40, 20, 5
 SETTLED = 5  # iterations after which a change has had its effect
+DECIDED = 25  # and after which, with a worker that enters, a window has been decided
 LIMIT_S = 180.0
 
 
@@ -61,6 +63,7 @@ class Outcome:
         lost: steps that one of them did not make.
         repeated: steps that one of them made more than once.
         equal: the weights of all that are there at the end are, bit for bit.
+        decided: one of the first windows after the event was, and no worker has told one twice.
         copy_s: how long the others waited for the copy of the state, where a worker entered.
         first_sample_s: from the start of a worker that entered to the first step with its samples.
     """
@@ -70,6 +73,7 @@ class Outcome:
     lost: int
     repeated: int
     equal: bool
+    decided: bool = True
     copy_s: float = 0.0
     first_sample_s: float | None = None
 
@@ -118,12 +122,14 @@ def run_job(event: Event, struck: int) -> Outcome:
         ends = (weights_file(folder, rank) for rank in there)  # none of a worker that was lost with a server
         equal = len({file.read_text() if file.exists() else "" for file in ends}) == 1
         if not event.comes_back:
-            return outcome_of(event, steps, equal, float(struck_file(folder).read_text()))
+            outcome = outcome_of(event, steps, equal, float(struck_file(folder).read_text()))
+            return replace(outcome, decided=decisions_go_on(run, STRUCK_AT))
         entered, copy_s = _entry(run)
         its_steps = _read(steps_file(folder, struck))
         started_s = float(started_file(folder, struck).read_text())
         outcome = outcome_of(event, steps, equal, followed=its_steps[0][0], entered=entered)
-        return replace(outcome, copy_s=copy_s, first_sample_s=dict(its_steps)[entered] - started_s)
+        its_first_s = dict(its_steps)[entered] - started_s
+        return replace(outcome, decided=decisions_go_on(run, entered), copy_s=copy_s, first_sample_s=its_first_s)
 
 
 def _entry(run: RunFolder) -> tuple[int, float]:
@@ -138,7 +144,7 @@ def config_of(folder: Path, event: Event, struck: int) -> Config:
     if event.to_server:
         options["server"] = struck % SERVERS
     servers = (Server(),) * SERVERS if DATA_PLANES[event.comm].has_servers else None
-    length = {"settled": SETTLED} if event.comes_back else {"iterations": ITERATIONS}
+    length = {"settled": DECIDED} if event.comes_back else {"iterations": ITERATIONS}
     return Config(
         name="membership",
         run_dir=str(folder / "runs"),

@@ -13,6 +13,7 @@ import pytest
 from benchmarks.studies import membership
 from benchmarks.studies.membership import CASES, MET, MISSED, OPEN, Row, findings, main, row_of
 from benchmarks.studies.membership_job import (
+    DECIDED,
     ITERATIONS,
     SETTLED,
     STRUCK_AT,
@@ -66,6 +67,7 @@ def test_a_step_that_was_left_out_or_made_twice_is_seen() -> None:
         ([0.3] * 20, {"lost": "1"}, MISSED),
         ([0.3] * 20, {"repeated": "1"}, MISSED),
         ([0.3] * 20, {"equal": "0"}, MISSED),
+        ([0.3] * 20, {"decided": "0"}, MISSED),
     ],
 )
 def test_verdicts(beyond_s: Sequence[float], changes: dict[str, str], verdict: str) -> None:
@@ -117,7 +119,7 @@ def test_the_job_goes_on_without_the_worker_that_is_struck(tmp_path: Path) -> No
     assert " --server 0" in " ".join(config_of(tmp_path, SERVER.event, struck=2).command)
     again = config_of(tmp_path, JOIN.event, struck=2)
     assert again.elastic.restarts == 1
-    assert " ".join(again.command).endswith(f"--out {tmp_path} --settled {SETTLED}")
+    assert " ".join(again.command).endswith(f"--out {tmp_path} --settled {DECIDED}")
     ring = config_of(tmp_path, RING.event, struck=2)
     assert (ring.comm, ring.cluster.servers, ring.command) == ("gloo", None, again.command)
     assert (again.comm, len(again.cluster.servers)) == ("byteps", 2)
