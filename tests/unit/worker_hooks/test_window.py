@@ -100,8 +100,8 @@ def test_the_size_of_the_data_is_in_every_window():
 
 
 def test_a_newcomer_cuts_the_windows_of_the_others():
-    """It enters with iteration 6, which is in no window, on whatever the others have seen before."""
-    rows = [iteration(i, waited=(0.0, 0.1 * (i % 3))) for i in range(16)]
+    """It enters with iteration 6, which is in no window. Others wait since then, which is no change."""
+    rows = [iteration(i, waited=(0.0, 1.0 if i > 7 else 0.0)) for i in range(16)]
     old, new = WindowMeter(rank=0, length=4), WindowMeter(rank=1, length=4)
     first = [old.add(row) for row in rows[:6]]
     assert [record.window for record in first if record] == [0]
