@@ -101,9 +101,13 @@ def of_this_run(summary: dict[str, Any]) -> str:
     return f", {resumed['iterations_of_this_run']:,} of them in this run" if resumed else ""
 
 
-def how_to_go_on(summary: dict[str, Any]) -> str:
-    """What goes on from the newest checkpoint; empty where the run has ended in order, or there is no checkpoint."""
+def how_to_go_on(summary: dict[str, Any], quote: str = "") -> str:
+    """How to go on from the newest checkpoint; empty where the run has ended in order, or there is no checkpoint.
+
+    `quote`: around what is to be typed.
+    """
     if summary["exit_code"] == 0 or summary["checkpoint"] is None:
         return ""
-    by_hand = f"{variables.RESUME}={shlex.quote(summary['checkpoint'])}"
-    return summary["resume_command"] or by_hand
+    if command := summary["resume_command"]:
+        return f"{quote}{command}{quote}"
+    return f"start every worker with {quote}{variables.RESUME}={shlex.quote(summary['checkpoint'])}{quote}"

@@ -83,8 +83,8 @@ def _resume(summary: dict[str, Any]) -> Iterable[str]:
     """Where the run went on from, and what goes on from its end."""
     if text := begin_text(summary):
         yield f"{text[0].upper()}{text[1:]}."
-    if how := how_to_go_on(summary):
-        yield f"To go on from the newest checkpoint: `{how}`"
+    if how := how_to_go_on(summary, "`"):
+        yield f"To go on from the newest checkpoint: {how}"
 
 
 def _figures(summary: dict[str, Any]) -> Iterable[tuple[str, str]]:

@@ -6,6 +6,7 @@ All end with the result of one process.
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -158,3 +159,31 @@ def test_a_ring_goes_on_without_a_host(tmp_path: Path) -> None:
     finished = "2 of 4 workers finished: "
     assert summary["reason"].startswith(finished) and "worker-2 was lost with host c at iteration" in summary["reason"]
     assert [row["state"] for row in summary["per_worker"]] == ["finished", "finished", "lost", "lost"]
+
+
+TRAIN_ON = """\
+def fault(rank, iteration): ...
+def stepped(present):
+    time.sleep(0.01)
+def enough():
+    return False
+"""
+
+
+def test_stopping_a_job_over_several_hosts_is_no_story_of_losses(tmp_path: Path) -> None:
+    """Hosts that have run folders of their own hear that the job ends before SIGTERM comes to their workers."""
+    options = {"servers": "[{host: a}, {host: b}]", "keys": "checkpoint_every: 10\n"}
+    with elastic_job(tmp_path, TRAIN_ON, **options) as job:
+        job.there(0, 1, 2, 3)
+        job.process.send_signal(signal.SIGINT)
+        output, _ = job.process.communicate(timeout=60)
+    folder = RunFolder((tmp_path / "runs" / "latest").resolve())
+    assert_nothing_left(run_id_in(folder.path.name))
+    assert job.process.returncode == 130, output
+    assert [rank for rank in range(4) if f"warning: worker {rank} ends by SIGTERM after" not in output] == []
+    summary = json.loads(folder.summary_json.read_text())
+    for text in (output, folder.summary_md.read_text()):
+        assert not [word for word in ("cannot leave", "has left", "lost", "started again") if word in text], text
+    assert [row["state"] for row in summary["per_worker"]] == ["stopped"] * 4
+    assert (summary["losses"], summary["departures"]) == ([], [])
+    assert Path(summary["checkpoint"]).parent == folder.checkpoints_dir

@@ -90,7 +90,8 @@ def test_too_few_end_with_a_checkpoint_from_which_others_go_on_exactly(
     assert summary["reason"].endswith(f"; {too_few}{waited}; {saved}"), output
     assert f"{too_few}: the job ends, with a checkpoint" in output
     assert f"{too_few}: they wait up to 1 s" in output
-    assert "go on from it with --resume, with any number of workers" in output
+    assert f"to go on from the newest checkpoint: {summary['resume_command']}" in output
+    assert "dynamix launch --resume " in summary["resume_command"]
     assert [one["present"] for one in before[LOST_IN:]] == [left] * (last - LOST_IN) and last - LOST_IN <= 3
 
     checkpoint = folder.newest_checkpoint()

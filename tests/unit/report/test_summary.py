@@ -123,7 +123,8 @@ def test_a_run_that_did_not_end_in_order_says_how_to_go_on(folder: RunFolder) ->
     last = folder.checkpoints_dir / "last.pt"
     last.touch()
     summary = write_summary(folder, config(1), crashed)
-    assert headline(summary)[-1] == f"to go on from the newest checkpoint: DYNAMIX_RESUME={last}", "launched by hand"
+    by_hand = f"to go on from the newest checkpoint: start every worker with DYNAMIX_RESUME={last}"
+    assert headline(summary)[-1] == by_hand
 
     argv = [
         "/bin/dynamix",
