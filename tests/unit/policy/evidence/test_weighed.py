@@ -84,6 +84,16 @@ def test_a_plan_that_makes_training_slower_is_taken_back_and_not_asked_for_at_on
     assert sizes[2 : 3 + FIRST_REST] == [(64, 64)] * (1 + FIRST_REST)
 
 
+def test_a_network_that_becomes_slow_is_not_the_plans_fault_for_long() -> None:
+    """The sizes that come back are no faster, so proposals do not rest."""
+    cluster = SmallCluster([1000, 1000], fixed_s=0.0, network_s=0.0)
+    policy = WeighedPolicy(Proposals((64, 64), (100, 28)), 2)
+    answers = [cluster.step(policy).batch_sizes for _ in range(2)]
+    cluster.network_s = 1.0
+    answers += [cluster.step(policy).batch_sizes for _ in range(4)]
+    assert answers == [(64, 64), (100, 28), (100, 28), (100, 28), (64, 64), (100, 28)]
+
+
 def test_one_who_explores_needs_no_evidence() -> None:
     cluster = SmallCluster([1000, 1000], fixed_s=0.0)
     assert cluster.step(WeighedPolicy(Proposals((66, 62)), 2, explores=True)).batch_sizes == (66, 62)
