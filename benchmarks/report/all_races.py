@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from benchmarks.report.comparison import Comparison, titles_of
-from benchmarks.report.one_race import UNKNOWN, interval
+from benchmarks.report.one_race import UNKNOWN, chance, interval
 from benchmarks.report.page import markdown
 from benchmarks.suite.statistics import STATIC, Race, contenders_of, improvement, relative_time, with_static
 
@@ -27,7 +27,7 @@ def against_every_rival(all_races: Sequence[Race], found: Sequence[Comparison]) 
         rows.append({"scenario": "**all**"} | {f"`{one.rival}`": interval(one.overall) for one in found})
     shared = {one.rival: [race for race in all_races if race.common_seeds(subject, one.rival)] for one in found}
     chances = {
-        f"`{rival}`": interval(improvement(some, subject, rival)) if some else UNKNOWN for rival, some in shared.items()
+        f"`{rival}`": chance(improvement(some, subject, rival)) if some else UNKNOWN for rival, some in shared.items()
     }
     rows.append({"scenario": "probability of improvement"} | chances)
     return f"## `{subject}` against every rival\n\nt / t_rival to the target, below 1 is faster.\n\n{markdown(rows)}"

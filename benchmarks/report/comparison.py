@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from benchmarks.suite.statistics import OURS, Race, contenders_of, relative_time
+from benchmarks.suite.statistics import FEW_SEEDS, OURS, Race, contenders_of, relative_time
 from dynamix_ps.sim.contest.comparison import Estimate
 
 
@@ -38,15 +38,15 @@ class Comparison:
 
     @property
     def has_interval(self) -> bool:
-        """False where some race has a single seed in common, which tells nothing about the scatter."""
-        return self.common_seeds[0] > 1
+        """False where some race has few seeds in common, which tell little about the scatter."""
+        return self.common_seeds[0] >= FEW_SEEDS
 
     def verdict(self) -> str:
         """In how many races the difference is clear, for the middle of a sentence."""
         count = len(self.by_race)
         if not self.has_interval:
             less = sum(one.value < 1 for one in self.by_race.values())
-            return f"faster in {less} of {count}, from a single seed, which gives no interval"
+            return f"faster in {less} of {count}, from fewer than {FEW_SEEDS} seeds, which give no interval"
         noise = count - len(self.faster) - len(self.slower)
         return (
             f"clearly faster in {len(self.faster)} of {count}, within the noise in {noise}, "

@@ -45,11 +45,16 @@ def race_section(race: Race) -> str:
 
 
 def interval(one: Estimate | None, form: str = "{:.2f}", scale: float = 1.0) -> str:
-    """A value with its interval, or the value alone where there is no interval, as with a single seed."""
+    """A value with its interval, or the value alone where there is no interval, as with few seeds."""
     if one is None:
         return UNKNOWN
     value, low, high = (form.format(scale * number) for number in (one.value, one.low, one.high))
     return value if one.low == one.high else f"{value} [{low}, {high}]"
+
+
+def chance(one: float | None) -> str:
+    """A probability."""
+    return UNKNOWN if one is None else f"{one:.2f}"
 
 
 def faster(one: Estimate | None) -> str:
@@ -83,7 +88,7 @@ def _time_row(race: Race, name: str) -> dict[str, str]:
         relative = relative_time([race], name, STATIC)
         row[f"t / t_{STATIC}"] = "1" if itself else interval(relative)
         row[f"faster than {STATIC}"] = "" if itself else faster(relative)
-        row["probability of improvement"] = "" if itself else interval(improvement([race], name, STATIC))
+        row["probability of improvement"] = "" if itself else chance(improvement([race], name, STATIC))
     return row
 
 
@@ -112,7 +117,7 @@ def _values(race: Race) -> str:
 
 
 def _costs(race: Race) -> str:
-    """Interquartile means; the network, the controller and the safety net included."""
+    """Means over seeds; the network, the controller and the safety net included."""
     columns: dict[str, tuple[Callable[[CellResult], float | None], str, float]] = {
         "global batch": (global_batch, "{:.0f}", 1),
         "samples to target": (lambda cell: samples_to(cell, race.target), "{:,.0f}", 1),

@@ -81,7 +81,7 @@ def against_rivals(title: str, some: Sequence[Race]) -> Row:
 
 
 def where_time_goes(title: str, race: Race) -> Row:
-    """Interquartile means over seeds; samples to the target and the global batch until then of those that arrived."""
+    """Means over seeds; samples to the target and the global batch until then of those that arrived."""
 
     def samples_and_rate(name: str) -> str:
         if name not in race.entries:

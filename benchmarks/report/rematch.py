@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from benchmarks.report.grid_page import renew
-from benchmarks.report.one_race import interval
+from benchmarks.report.one_race import chance, interval
 from benchmarks.report.page import markdown
 from benchmarks.suite.grid import load_grid
 from benchmarks.suite.statistics import OURS, Race, improvement, relative_time
@@ -34,7 +34,7 @@ def _row(title: str, some: Sequence[Race], rivals: Sequence[str]) -> Row:
     row = {"scenario": title, "runs of each": str(min(len(race.common_seeds(OURS, *rivals)) for race in some))}
     for rival in rivals:
         row[f"t / t_{rival}"] = interval(relative_time(some, OURS, rival))
-        row[f"shorter than `{rival}`"] = interval(improvement(some, OURS, rival))
+        row[f"shorter than `{rival}`"] = chance(improvement(some, OURS, rival))
     return row
 
 

@@ -34,12 +34,12 @@ READING = f"""## How to read this
   joins two evaluations: single accuracies scatter by about half a point. A cell that never gets there counts with the
   limit of its workload, or with the longest time that any cell of the same scenario and workload needs, where that is
   more. "Reached target" says how many cells did.
-- **Every figure is an interquartile mean over seeds** (of three seeds or fewer, the mean). The brackets hold the 95 %
-  interval of a bootstrap stratified by scenario. With three seeds of one scenario its ends are about the smallest and
-  the largest value seen, which covers less than 95 %. There is no interval where a scenario has a single seed, or where
-  all seeds are equal.
-- **t / t_ref** is the ratio of two such means: below 1 is faster. Over several scenarios it is the geometric mean of
-  the ratios. **Faster** is 1 - t / t_ref: 50 % faster is half the time, negative is slower.
+- **Times are geometric means over seeds**, other figures means. The brackets hold the 95 % interval of Student's t over
+  seeds. Scenarios share their seeds, so over several of them the unit is a seed in all. There is no interval where a
+  scenario has fewer than three seeds, or where all seeds are equal.
+- **t / t_ref** is the geometric mean of ratios of two runs with the same seed: below 1 is faster. Over several
+  scenarios it is the geometric mean of theirs. **Faster** is 1 - t / t_ref: 50 % faster is half the time, negative is
+  slower.
 - **Clearly faster or slower**: the interval of t / t_ref excludes 1. **Within the noise**: it does not.
 - **Probability of improvement**: how likely a run of the contender is shorter than one of the reference, over all pairs
   of seeds; ties count half (arXiv 2108.13264).

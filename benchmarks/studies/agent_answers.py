@@ -9,9 +9,8 @@ smoothed crossings (run_record/evaluations.py), and the sum of two parts:
 If two runs learn the same, the first part is exactly 0. A run that misses a target counts with the time it ran, or with
 the longest time that any run of its workload and cluster needs for it, whichever is longer; then there are no parts.
 
-Every workload on every cluster is a stratum and counts as much as the others. An interval of 95 % is a bootstrap of the
-pairs within each stratum. What is resampled is spread by sqrt(n / (n - 1)), as n pairs scatter less around their own
-mean than around the true one.
+Every workload on every cluster is a stratum and counts as much as the others. Intervals of 95 % are over seeds
+(suite/intervals.py): the workloads of a cluster share them.
 """
 
 from __future__ import annotations
@@ -25,10 +24,10 @@ import numpy as np
 
 from benchmarks.studies.agent_cells import BEST_STATIC, STATICS, Bar, Judged, Question
 from benchmarks.studies.rehearsed_cells import Name
+from benchmarks.suite.intervals import geometric_mean, smallest_difference
 from dynamix_ps.rehearsal.outcome import Outcome, Target
-from dynamix_ps.rehearsal.power import smallest_difference
 from dynamix_ps.run_record.evaluations import Reached
-from dynamix_ps.sim.contest.comparison import CONFIDENCE, RESAMPLES, Array, Estimate
+from dynamix_ps.sim.contest.comparison import Array, Estimate
 
 LEAST_PAIRS = 20  # for a verdict
 MET, MISSED, OPEN = "met", "missed", "not decided"
@@ -52,7 +51,7 @@ class Answer:
         samples, clock: its two parts; None too if a run misses a target.
         alike: pairs that learn the same.
         misses: pairs in which the contender misses a target.
-        shown: the smallest relative difference that so many pairs with their scatter show (rehearsal/power.py).
+        shown: the smallest relative difference that so many pairs with their scatter show (suite/intervals.py).
     """
 
     question: Question
@@ -90,9 +89,15 @@ class Runs:
         outcomes: Mapping[Name, Outcome],
         targets: Mapping[str, Sequence[Target]],
         statics: Sequence[str] = tuple(STATICS),
+        further: Sequence[str] = (),
     ) -> None:
-        """`targets`: of every workload. `statics`: the fixed sizes, of which one is the best."""
-        self._outcomes, self._targets, self._statics = outcomes, targets, statics
+        """
+        Args:
+            targets: of every workload.
+            statics: fixed sizes that are tried on every cluster; one of them is the best.
+            further: other ones, which count on a cluster where they have as many seeds.
+        """
+        self._outcomes, self._targets, self._statics, self._further = outcomes, targets, statics, further
         self._reached = {name: self._arrivals(name) for name in outcomes}
         self._longest_s: dict[tuple[str, str], list[float]] = {}
         for name, reached in self._reached.items():
@@ -108,11 +113,11 @@ class Runs:
             for scenario in question.scenarios
             if (found := self.pairs(question.contender, question.reference, workload, scenario, question.judged))
         ]
-        every = [pair for stratum in pairs for pair in stratum]
+        every = [pair for stratum in pairs for pair in stratum.values()]
         split = bool(every) and not any(math.isnan(pair.samples) for pair in every)
 
         def estimated(part: Callable[[Pair], float], known: bool = True) -> Estimate | None:
-            return geometric_mean([np.array([part(one) for one in stratum]) for stratum in pairs]) if known else None
+            return geometric_mean(_each(pairs, part)) if known else None
 
         return Answer(
             question=question,
@@ -122,34 +127,39 @@ class Runs:
             clock=estimated(lambda pair: pair.clock, split),
             alike=sum(pair.samples == 0 for pair in every),
             misses=sum(pair.misses for pair in every),
-            shown=smallest_difference(*([one.total for one in stratum] for stratum in pairs)) if pairs else math.inf,
+            shown=smallest_difference(_each(pairs, lambda pair: pair.total)),
         )
 
     def best_static(self, workload: str, scenario: str) -> str | None:
-        """The fixed size with the smallest mean log time, over the seeds that all have; None: there are none."""
-        seeds = [self._seeds(workload, scenario, name) for name in self._statics]
-        shared = sorted(set.intersection(*seeds))
+        """The fixed size with the smallest mean log time; None: there are none."""
+        times = self.fixed_sizes(workload, scenario)
+        return min(times, key=lambda name: times[name]) if times else None
+
+    def fixed_sizes(self, workload: str, scenario: str) -> dict[str, float]:
+        """Mean log time of every fixed size that counts there, over the seeds that all have; empty: there are none."""
+        shared = set.intersection(*(self._seeds(workload, scenario, name) for name in self._statics))
+        further = [name for name in self._further if shared <= self._seeds(workload, scenario, name)]
 
         def mean(contender: str) -> float:
-            return float(np.mean([self.log_s(Name(workload, scenario, contender, seed)) for seed in shared]))
+            return float(np.mean([self.log_s(Name(workload, scenario, contender, seed)) for seed in sorted(shared)]))
 
-        return min(self._statics, key=mean) if shared else None
+        return {name: mean(name) for name in (*self._statics, *further)} if shared else {}
 
     def _seeds(self, workload: str, scenario: str, contender: str) -> set[int]:
         return {name.seed for name in self._outcomes if name[:3] == (workload, scenario, contender)}
 
     def pairs(
         self, contender: str, reference: str, workload: str, scenario: str, judged: Judged = "time"
-    ) -> list[Pair]:
+    ) -> dict[int, Pair]:
         """One for every seed that both have. `reference`: another contender, or BEST_STATIC."""
         other = self.best_static(workload, scenario) if reference == BEST_STATIC else reference
         if other is None:
-            return []
+            return {}
         seeds = sorted(self._seeds(workload, scenario, contender) & self._seeds(workload, scenario, other))
-        both = [[Name(workload, scenario, one, seed) for one in (contender, other)] for seed in seeds]
+        both = {seed: [Name(workload, scenario, one, seed) for one in (contender, other)] for seed in seeds}
         if judged == "time":
-            return [self._of_times(ours, theirs) for ours, theirs in both]
-        return [self._of_losses(ours, theirs, judged) for ours, theirs in both]
+            return {seed: self._of_times(ours, theirs) for seed, (ours, theirs) in both.items()}
+        return {seed: self._of_losses(ours, theirs, judged) for seed, (ours, theirs) in both.items()}
 
     def _of_times(self, ours: Name, theirs: Name) -> Pair:
         total = float(np.mean(self.log_s(ours) - self.log_s(theirs)))
@@ -180,28 +190,8 @@ class Runs:
         return [self._outcomes[name].reached(target) for target in self._targets[name.workload]]
 
 
-def geometric_mean(strata: Sequence[Array]) -> Estimate | None:
-    """Of ratios whose logarithms these are, every stratum alike, with its interval; None if one has fewer than two."""
-    logs = stratified_mean(strata)
-    return None if logs is None else Estimate(math.exp(logs.value), math.exp(logs.low), math.exp(logs.high))
-
-
-def stratified_mean(strata: Sequence[Array]) -> Estimate | None:
-    """Mean of the strata's means, with its interval; None if one has fewer than two values."""
-    if not strata or any(len(values) < 2 for values in strata):
-        return None
-    mean = float(np.mean([values.mean() for values in strata]))
-    if not math.isfinite(mean):
-        return Estimate(mean, mean, mean)
-    rng = np.random.default_rng(0)
-    drawn = np.zeros(RESAMPLES)
-    for values in strata:
-        around = values - values.mean()
-        chosen = rng.integers(len(values), size=(RESAMPLES, len(values)))
-        drawn += values.mean() + math.sqrt(len(values) / (len(values) - 1)) * around[chosen].mean(axis=1)
-    edge = (1 - CONFIDENCE) / 2
-    low, high = np.quantile(drawn / len(strata), (edge, 1 - edge))
-    return Estimate(mean, float(low), float(high))
+def _each(strata: Sequence[Mapping[int, Pair]], part: Callable[[Pair], float]) -> list[dict[int, float]]:
+    return [{seed: part(pair) for seed, pair in stratum.items()} for stratum in strata]
 
 
 def loss_at(outcome: Outcome, metric: str, time_s: float) -> float:

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from benchmarks.suite.intervals import paired_ratio
 from benchmarks.suite.results import CellName, CellResult
-from dynamix_ps.rehearsal.comparison import ratio
 from dynamix_ps.sim.contest.comparison import Estimate
 
 BAR = 0.05  # by how much the rehearsed clock part may differ from the measured one
@@ -97,7 +97,12 @@ def _agreement(measured: Clocks, rehearsed: Clocks, scenario: str, contender: st
     )
     equal = np.ones(len(pairs))
     return Agreement(
-        scenario, contender, len(pairs), ratio(real, equal), ratio(simulated, equal), ratio(simulated, real)
+        scenario,
+        contender,
+        len(pairs),
+        paired_ratio(real, equal),
+        paired_ratio(simulated, equal),
+        paired_ratio(simulated, real),
     )
 
 

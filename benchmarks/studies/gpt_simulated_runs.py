@@ -2,8 +2,8 @@
 
 Losses are evaluated as in the rehearsals, after every sixteenth of the tokens of a whole training, and a target is
 reached where the mean of an evaluation and its neighbours is. A ratio is a geometric mean over the targets and over
-pairs of one cluster and seed, both clusters alike, with an interval of 95 % (agent_answers.py). Who misses a target
-counts with the time it ran, or with the longest time that anybody there needs; the ratio then is "at least".
+pairs of one cluster and seed, both clusters alike, with an interval of 95 % over seeds (suite/intervals.py). Who misses
+a target counts with the time it ran, or with the longest time that anybody there needs; the ratio then is "at least".
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.studies.agent_answers import geometric_mean
 from benchmarks.studies.gpt_cells import CLUSTERS, FIRST_SIZE, TARGETS, TOKENS, WORKERS
 from benchmarks.studies.gpt_simulated_fit import PARTS
 from benchmarks.studies.gpt_simulated_fit import TOKENS as WHOLE
 from benchmarks.studies.gpt_simulated_worlds import World
 from benchmarks.studies.kept_rows import Row
+from benchmarks.suite.intervals import geometric_mean
 from dynamix_ps.run_record.evaluations import first_reached
 from dynamix_ps.sim.cluster.simulator import Simulator
 from dynamix_ps.sim.contest.comparison import Array, Estimate
@@ -207,10 +207,11 @@ class Contest:
 
     def over(self, who: Who, other: Who | None = None) -> Ratio:
         """Time over that of the other, or over that of the best fixed size at the same noise scale."""
-        strata = [
-            (self.log_s(who, one) - self.log_s(other or self.best_static(who.times, one), one)).mean(axis=1)
-            for one in self.clusters
-        ]
+        strata = []
+        for cluster in self.clusters:
+            rival = other or self.best_static(who.times, cluster)
+            logs = (self.log_s(who, cluster) - self.log_s(rival, cluster)).mean(axis=1)
+            strata.append(dict(enumerate(logs.tolist())))
         ratio = geometric_mean(strata)
         assert ratio is not None  # every cell has two seeds or more
         return Ratio(ratio, self.misses(who))

@@ -17,12 +17,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from benchmarks.studies.agent_answers import Runs, geometric_mean, smoothed, stratified_mean
+from benchmarks.studies.agent_answers import Runs, smoothed
 from benchmarks.studies.agent_cells import BEST_STATIC
 from benchmarks.studies.paper_mode_cells import STATICS, WORKERS, Group
 from benchmarks.studies.rehearsed_cells import Name
+from benchmarks.suite.intervals import Stratum, geometric_mean, mean, smallest_difference
 from dynamix_ps.rehearsal.outcome import Outcome, Target
-from dynamix_ps.rehearsal.power import smallest_difference
 from dynamix_ps.run_record.evaluations import ACCURACY
 from dynamix_ps.sim.contest.comparison import Array, Estimate
 
@@ -84,15 +84,15 @@ class Readings:
         strata = [
             found for group in groups if (found := self._runs.pairs(reading, reference, group.workload, group.cluster))
         ]
-        logs = [np.array([pair.total for pair in pairs]) for pairs in strata]
-        gained = [points for group in groups if len(points := self._points(reading, reference, group))]
+        logs = [{seed: pair.total for seed, pair in pairs.items()} for pairs in strata]
+        gained = [points for group in groups if (points := self._points(reading, reference, group))]
         return Answer(
             pairs=sum(map(len, strata)),
             time=geometric_mean(logs) or _alone(logs, math.exp),
-            at_equal_time=_pooled([points[:, 0] for points in gained]),
-            after_equal_samples=_pooled([points[:, 1] for points in gained]),
-            misses=sum(pair.misses for pairs in strata for pair in pairs),
-            shown=smallest_difference(*logs) if logs else np.inf,
+            at_equal_time=_pooled([{seed: gain for seed, (gain, _) in points.items()} for points in gained]),
+            after_equal_samples=_pooled([{seed: gain for seed, (_, gain) in points.items()} for points in gained]),
+            misses=sum(pair.misses for pairs in strata for pair in pairs.values()),
+            shown=smallest_difference(logs),
         )
 
     def best_static(self, group: Group) -> str | None:
@@ -116,31 +116,29 @@ class Readings:
             accuracy=float(np.mean([accuracy_at(one) for one in runs])),
         )
 
-    def _points(self, reading: str, reference: str, group: Group) -> Array:
-        """Gained at equal time and after equal samples; (pairs, 2)."""
+    def _points(self, reading: str, reference: str, group: Group) -> dict[int, tuple[float, float]]:
+        """Gained at equal time and after equal samples, by seed."""
         static = self.best_static(group) if reference == BEST_STATIC else reference
-        return np.array(list(self._gains(reading, static, group))).reshape(-1, 2) if static else np.empty((0, 2))
+        return dict(self._gains(reading, static, group)) if static else {}
 
-    def _gains(self, reading: str, static: str, group: Group) -> Iterator[tuple[float, float]]:
+    def _gains(self, reading: str, static: str, group: Group) -> Iterator[tuple[int, tuple[float, float]]]:
         for name, ours in self._outcomes.items():
             theirs = self._outcomes.get(name._replace(contender=static))
             if name[:3] == (group.workload, group.cluster, reading) and theirs is not None:
                 until_s = min(ours.train_s, theirs.train_s)
-                yield (
-                    100 * (accuracy_at(ours, until_s) - accuracy_at(theirs, until_s)),
-                    100 * (accuracy_at(ours) - accuracy_at(theirs)),
-                )
+                at_equal_time = 100 * (accuracy_at(ours, until_s) - accuracy_at(theirs, until_s))
+                yield name.seed, (at_equal_time, 100 * (accuracy_at(ours) - accuracy_at(theirs)))
 
 
-def _pooled(strata: Sequence[Array]) -> Estimate | None:
-    return stratified_mean(strata) or _alone(strata, float)
+def _pooled(strata: Sequence[Stratum]) -> Estimate | None:
+    return mean(strata) or _alone(strata, float)
 
 
-def _alone(strata: Sequence[Array], unit: Callable[[float], float]) -> Estimate | None:
+def _alone(strata: Sequence[Stratum], unit: Callable[[float], float]) -> Estimate | None:
     """The mean of the groups' means without an interval."""
     if not strata:
         return None
-    value = unit(float(np.mean([values.mean() for values in strata])))
+    value = unit(float(np.mean([np.mean(list(values.values())) for values in strata])))
     return Estimate(value, value, value)
 
 

@@ -33,10 +33,9 @@ import numpy as np
 from benchmarks.report.one_race import interval
 from benchmarks.report.page import RESULTS, markdown, update_page, where, write_csv
 from benchmarks.studies.spot_job import CONTENDERS, Outcome, run_job
+from benchmarks.suite.intervals import paired_ratio, smallest_difference
 from benchmarks.suite.machine_lock import exclusive_machine
 from dynamix_ps.exit_codes import exit_code_of
-from dynamix_ps.rehearsal.comparison import ratio
-from dynamix_ps.rehearsal.power import smallest_difference
 from dynamix_ps.sim.contest.comparison import Array, Estimate
 from dynamix_ps.terminal import make_console
 
@@ -156,15 +155,15 @@ def answer(rows: Sequence[Row]) -> Answer | None:
         return np.array([float(of[name][seed][column]) for seed in seeds])
 
     ours_s, theirs_s = (values(name, "target_s") for name in CONTENDERS)
-    time_ratio = ratio(ours_s, theirs_s)
+    time_ratio = paired_ratio(ours_s, theirs_s)
     decided = len(seeds) >= PAIRS
     verdict = MET if time_ratio.high <= BAR else MISSED if time_ratio.low > BAR else OPEN
     return Answer(
         pairs=len(seeds),
         time=time_ratio,
-        samples=ratio(values(OURS, "samples"), values(THEIRS, "samples")),
-        without_starts=ratio(ours_s, theirs_s - values(THEIRS, "restarting_s")),
-        shown=smallest_difference(np.log(ours_s / theirs_s)),
+        samples=paired_ratio(values(OURS, "samples"), values(THEIRS, "samples")),
+        without_starts=paired_ratio(ours_s, theirs_s - values(THEIRS, "restarting_s")),
+        shown=smallest_difference([dict(enumerate(np.log(ours_s / theirs_s).tolist()))]),
         verdict=verdict if decided else OPEN,
     )
 

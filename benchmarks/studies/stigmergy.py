@@ -19,7 +19,8 @@ Three questions:
     settings    what each number of the actor's rule is worth: half of it and twice of it (1.4 times the dead band), on
                 the same clusters. Where neither is faster, there is nothing to learn
 
-Ratios are interquartile means over seeds and scenarios, paired by seed, with a stratified bootstrap interval of 95 %.
+Ratios are interquartile means over seeds and scenarios, paired by seed, with an interval of 95 % over seeds, which all
+scenarios share: jackknife (suite/intervals.py).
 A run that never reaches the target counts as in policies.py. Beside the time, of every window until the target:
 
     waiting    part of the time in which a worker waits for slower ones, mean over workers

@@ -10,8 +10,9 @@ import numpy as np
 
 from benchmarks.report.page import markdown
 from benchmarks.studies.kept_rows import Row, contest_of
+from benchmarks.suite.intervals import jackknife
 from dynamix_ps.policy.stigmergy.traces import TRACES
-from dynamix_ps.sim.contest.comparison import Estimate, estimate, interquartile_mean
+from dynamix_ps.sim.contest.comparison import Estimate, interquartile_mean
 from dynamix_ps.sim.contest.contest import TUNED, Contest
 from dynamix_ps.sim.contest.pictures import dots
 
@@ -37,7 +38,6 @@ class Figures:
 
 def figures_of(rows: Sequence[Row]) -> Figures:
     """The figures of all rows, as they are in memory or as a file gives them back."""
-    rng = np.random.default_rng(0)
 
     def of(question: str) -> list[Row]:
         return [row for row in rows if row["question"] == question]
@@ -65,13 +65,13 @@ def figures_of(rows: Sequence[Row]) -> Figures:
             for policy in (ACTOR_NAME, *RIVALS)
         },
         ratios={
-            group: {rival: _ratio(contests, names, ACTOR_NAME, rival, rng) for rival in RIVALS}
+            group: {rival: _ratio(contests, names, ACTOR_NAME, rival) for rival in RIVALS}
             for group, names in groups.items()
             if names
         },
         behaviour={policy: _behaviour(main, policy) for policy in (ACTOR_NAME, *RIVALS)},
-        sizes={name: {rival: _ratio(stages, [name], ACTOR_NAME, rival, rng) for rival in CENTRAL} for name in stages},
-        settings={name: _ratio(stages, list(stages), name, ACTOR_NAME, rng) for name in variants},
+        sizes={name: {rival: _ratio(stages, [name], ACTOR_NAME, rival) for rival in CENTRAL} for name in stages},
+        settings={name: _ratio(stages, list(stages), name, ACTOR_NAME) for name in variants},
     )
 
 
@@ -81,12 +81,10 @@ def names_in(rows: Sequence[Row]) -> list[str]:
     return sorted(workers, key=lambda name: (workers[name], name))
 
 
-def _ratio(
-    contests: Mapping[str, Contest], scenarios: Sequence[str], policy: str, rival: str, rng: np.random.Generator
-) -> Estimate:
+def _ratio(contests: Mapping[str, Contest], scenarios: Sequence[str], policy: str, rival: str) -> Estimate:
     """Time of a policy over that of a rival, paired by seed."""
     ratios = [contests[name].counted_s(policy, name) / contests[name].counted_s(rival, name) for name in scenarios]
-    return estimate(interquartile_mean, np.stack(ratios), rng=rng)
+    return jackknife(interquartile_mean, np.stack(ratios))
 
 
 def _behaviour(rows: Sequence[Row], policy: str) -> dict[str, float]:

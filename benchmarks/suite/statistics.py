@@ -13,24 +13,25 @@ Definitions, all chosen by us:
   the seeds that all sizes have; where none gets there, that to the highest threshold they do reach. It is chosen by
   seeds that are reported, which is in its favour.
 - A contender with fewer seeds than others, and fewer than three, ranks behind them, so that luck does not win.
-- Relative time: interquartile mean over seeds of the contender over that of the reference, t / t_ref; over several
-  races their geometric mean. "Faster" is 1 - t / t_ref. Intervals: see dynamix_ps/sim/contest/comparison.py. A race
-  with a single seed shows no scatter, so a figure that contains it has no interval.
+- Relative time: geometric mean over the seeds of a race of the contender's time over that of the reference with the
+  same seed, t / t_ref; over several races their geometric mean. "Faster" is 1 - t / t_ref. Times are geometric means
+  over seeds, other figures means. Intervals are over seeds, also where races share them (intervals.py). A figure that
+  contains a race of fewer than three seeds has none.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-from scipy.stats import gmean
 
 from benchmarks.suite.contenders import CONTENDERS
+from benchmarks.suite.intervals import Stratum, mean
 from benchmarks.suite.metric import METRICS, Metric
 from benchmarks.suite.results import CellResult
-from dynamix_ps.sim.contest.comparison import Array, Estimate, estimate, interquartile_mean, probability_of_improvement
+from dynamix_ps.sim.contest.comparison import Array, Estimate, probability_of_improvement
 
 STATIC = "static"  # the best of static-32, static-64, ...
 OURS = "ppo"
@@ -75,8 +76,10 @@ class Race:
         return self._counted_s([entry[seed] for seed in (entry if seeds is None else seeds)], threshold)
 
     def time_s(self, contender: str, threshold: float) -> Estimate:
-        """Interquartile mean over seeds."""
-        return _estimate(interquartile_mean, self.counted_s(contender, threshold)[None])
+        """Geometric mean over seeds."""
+        seeds = self.entries[contender]
+        logs = dict(zip(seeds, np.log(self.counted_s(contender, threshold)).tolist(), strict=True))
+        return _exp(_over_seeds([logs]))
 
     def size_s(self, size: str, threshold: float) -> float:
         """Time of one of the fixed sizes that were tried, over the seeds that all of them have, or its own."""
@@ -105,17 +108,17 @@ class Race:
         return sorted(self.entries, key=standing)
 
     def over_seeds(self, contender: str, figure: Figure) -> Estimate | None:
-        """Interquartile mean over the seeds whose figure is known; None without any."""
-        found = [figure(cell) for cell in self.entries[contender].values()]
-        known = [value for value in found if value is not None]
-        return _estimate(interquartile_mean, np.array([known])) if known else None
+        """Mean over the seeds whose figure is known; None without any."""
+        found = {seed: figure(cell) for seed, cell in self.entries[contender].items()}
+        known = {seed: value for seed, value in found.items() if value is not None}
+        return _over_seeds([known]) if known else None
 
     def common_seeds(self, *contenders: str) -> set[int]:
         """Seeds that all of these contenders have; empty where one does not take part."""
         return set.intersection(*(set(self.entries.get(name, {})) for name in contenders))
 
     def first_arrival(self) -> tuple[float, float]:
-        """Time and samples that the one that is first there needs for the target, interquartile means; for equal terms.
+        """Time and samples that the one that is first there needs for the target, means over seeds; for equal terms.
 
         Where nobody arrives: the counted time, and the fewest samples of any cell.
         """
@@ -135,7 +138,7 @@ class Race:
         return np.array([missed if time is None else time for time, missed in times])
 
     def _mean_s(self, cells: Iterable[CellResult], threshold: float) -> float:
-        return float(interquartile_mean(self._counted_s(cells, threshold)[None]))
+        return math.exp(float(np.log(self._counted_s(cells, threshold)).mean()))
 
 
 def races(results: Iterable[CellResult]) -> tuple[Race, ...]:
@@ -161,22 +164,37 @@ def with_static(among: Sequence[Race]) -> list[Race]:
 
 def relative_time(among: Sequence[Race], contender: str, reference: str) -> Estimate | None:
     """t / t_ref to the target; None where some race has no seed in common, or there is no race."""
-    return _against(_ratio_of_means, gmean, among, contender, reference)
+    strata: list[Stratum] = []
+    for race in among:
+        seeds = sorted(race.common_seeds(contender, reference))
+        if not seeds:
+            return None
+        ours_s, theirs_s = (race.counted_s(name, race.target, seeds) for name in (contender, reference))
+        strata.append(dict(zip(seeds, np.log(ours_s / theirs_s).tolist(), strict=True)))
+    return _exp(_over_seeds(strata)) if strata else None
 
 
-def improvement(among: Sequence[Race], contender: str, reference: str) -> Estimate | None:
-    """Probability that a run of the contender is shorter than one of the reference, mean over races."""
-    return _against(probability_of_improvement, np.mean, among, contender, reference)
+def improvement(among: Sequence[Race], contender: str, reference: str) -> float | None:
+    """Probability that a run of the contender is shorter than one of the reference, over all pairs of seeds, mean over
+    races; None as in `relative_time`."""
+    chances = []
+    for race in among:
+        seeds = sorted(race.common_seeds(contender, reference))
+        if not seeds:
+            return None
+        ours_s, theirs_s = (race.counted_s(name, race.target, seeds) for name in (contender, reference))
+        chances.append(float(probability_of_improvement(ours_s[None], theirs_s[None])))
+    return float(np.mean(chances)) if chances else None
 
 
 def difference(race: Race, contender: str, reference: str, figure: Figure) -> Estimate | None:
-    """Difference of the interquartile means over the seeds that both have."""
-    pairs = [
-        (figure(race.entries[contender][seed]), figure(race.entries[reference][seed]))
-        for seed in sorted(race.common_seeds(contender, reference))
-    ]
-    known = [(ours, theirs) for ours, theirs in pairs if ours is not None and theirs is not None]
-    return _estimate(_difference_of_means, *np.array(known).T[:, None, :]) if known else None
+    """Mean of the differences over the seeds that both have."""
+    known = {}
+    for seed in sorted(race.common_seeds(contender, reference)):
+        ours, theirs = (figure(race.entries[name][seed]) for name in (contender, reference))
+        if ours is not None and theirs is not None:
+            known[seed] = ours - theirs
+    return _over_seeds([known]) if known else None
 
 
 def final_value(cell: CellResult) -> float | None:
@@ -248,43 +266,15 @@ def _race(scenario: str, workload: str, entries: Mapping[str, Seeds]) -> Race:
     return Race(scenario, workload, {STATIC: sizes[tuned], **others}, sizes, tuned)
 
 
-def _against(
-    of_race: Callable[[Array, Array], Array],
-    over_races: Callable[..., Any],
-    among: Sequence[Race],
-    contender: str,
-    reference: str,
-) -> Estimate | None:
-    """`of_race` of the times (..., seeds) of both in each race, combined by `over_races`."""
-    times: list[Array] = []
-    for race in among:
-        seeds = sorted(race.common_seeds(contender, reference))
-        if not seeds:
-            return None
-        times += [race.counted_s(name, race.target, seeds)[None] for name in (contender, reference)]
-
-    def statistic(*drawn: Array) -> Array:
-        races = [of_race(ours, theirs) for ours, theirs in zip(drawn[::2], drawn[1::2], strict=True)]
-        return np.asarray(over_races(np.stack(races), axis=0))
-
-    if not times:
-        return None
-    found = _estimate(statistic, *times)
-    scatter_known = min(one.shape[-1] for one in times) > 1
-    return found if scatter_known else Estimate(found.value, found.value, found.value)
+def _over_seeds(strata: Sequence[Stratum]) -> Estimate:
+    """Without an interval where a stratum has few seeds."""
+    found = mean(strata) if min(map(len, strata)) >= FEW_SEEDS else None
+    value = float(np.mean([np.mean(list(one.values())) for one in strata]))
+    return found or Estimate(value, value, value)
 
 
-def _estimate(statistic: Callable[..., Array], *samples: Array) -> Estimate:
-    """With its own random numbers, so that no figure depends on the others."""
-    return estimate(statistic, *samples, rng=np.random.default_rng(0))
-
-
-def _ratio_of_means(ours: Array, theirs: Array) -> Array:
-    return np.asarray(interquartile_mean(ours) / interquartile_mean(theirs))
-
-
-def _difference_of_means(ours: Array, theirs: Array) -> Array:
-    return np.asarray(interquartile_mean(ours) - interquartile_mean(theirs))
+def _exp(logs: Estimate) -> Estimate:
+    return Estimate(math.exp(logs.value), math.exp(logs.low), math.exp(logs.high))
 
 
 def _arrived(cells: Iterable[CellResult], threshold: float) -> int:

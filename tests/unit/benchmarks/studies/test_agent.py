@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from benchmarks.studies import agent, agent_page
-from benchmarks.studies.agent_answers import LEAST_PAIRS, MET, MISSED, OPEN, Runs, geometric_mean, loss_at, verdict
+from benchmarks.studies.agent_answers import LEAST_PAIRS, MET, MISSED, OPEN, Runs, loss_at, verdict
 from benchmarks.studies.agent_cells import (
     BEST_STATIC,
     COSTS_S,
@@ -208,23 +208,6 @@ def test_losses_are_compared_at_the_time_at_which_the_first_ends() -> None:
         assert answer.ratio is not None
         assert answer.ratio.value == pytest.approx(loss_at(slow, judged, 10.0) / loss_at(quick, judged, 10.0))
     assert loss_at(outcome(200.0, diverged=True), "loss", 3.0) == 0.95
-
-
-def test_an_interval_covers_the_truth_as_often_as_it_says() -> None:
-    """Two strata of five pairs with different means; few pairs, so it covers a little less than 95 %."""
-    rng, hits, studies = np.random.default_rng(0), 0, 300
-    for _ in range(studies):
-        found = geometric_mean([rng.normal(mean, 0.1, size=5) for mean in (0.0, 0.4)])
-        assert found is not None
-        hits += found.low <= math.exp(0.2) <= found.high
-    assert 0.88 <= hits / studies <= 0.97
-
-
-def test_every_stratum_counts_as_much() -> None:
-    many, few = np.full(50, 0.4), np.full(2, 0.0)
-    found = geometric_mean([many, few])
-    assert found is not None and found.value == pytest.approx(math.exp(0.2))
-    assert geometric_mean([many, np.array([0.1])]) is None and geometric_mean([]) is None
 
 
 @pytest.mark.parametrize(
