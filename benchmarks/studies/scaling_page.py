@@ -12,14 +12,31 @@ import numpy as np
 from benchmarks.report.page import markdown
 from benchmarks.studies.kept_rows import Row, contest_of
 from benchmarks.studies.study import Report
-from benchmarks.studies.trainings import over_trainings
 from dynamix_ps.report.plots.style import WORKER_COLOURS
-from dynamix_ps.sim.contest.comparison import Array, Estimate, estimate, interquartile_mean
+from dynamix_ps.sim.contest.comparison import Array, Estimate
 from dynamix_ps.sim.contest.contest import Contest
 from dynamix_ps.sim.contest.pictures import lines, smoothed
 
-REFERENCE = "model"
+REFERENCE, AGENT, STATIC = "model", "ppo", "static"
+OVER_STATIC = f"{AGENT} / {STATIC}"
 LEARNING = ("reward", "lost", "reward_swing", "worst_kl")
+
+
+@dataclass(frozen=True, slots=True)
+class Times:
+    """Of one contender on one cluster.
+
+    Attributes:
+        over_model, over_static: time over that of another one, geometric means. Low and high are single seeds, of a
+            learner single trainings: two seeds tell nothing of their scatter.
+        time_s: geometric mean.
+        missed: part of the runs that never reached the target.
+    """
+
+    over_model: Estimate
+    over_static: Estimate
+    time_s: float
+    missed: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,16 +44,12 @@ class Figures:
     """Of one contender with so many workers.
 
     Attributes:
-        over_model: time over that of the model. Of a learner: low and high are single trainings, else an interval.
-        time_s: interquartile mean.
-        missed: part of the runs that never reached the target.
-        moved, swing, waiting: means over runs.
+        on: times on each cluster.
+        moved, swing, waiting: means over runs on all clusters.
         learning: of a learner, by the names of LEARNING: one value per training.
     """
 
-    over_model: Estimate
-    time_s: float
-    missed: float
+    on: Mapping[str, Times]
     moved: float
     swing: float
     waiting: float
@@ -70,30 +83,29 @@ def figures_of(rows: Sequence[Row]) -> Found:
 def _figures(rows: Sequence[Row], contests: Sequence[Contest], contender: str) -> Figures:
     mine = [row for row in rows if row["contender"] == contender]
     runs = list(dict.fromkeys(row["policy"] for row in mine))
-    ratios = [_over(contests, run, REFERENCE) for run in runs]
-    times_s = np.concatenate([np.stack([_counted_s(one, run) for one in contests]) for run in runs], axis=-1)
     first_rows = {row["policy"]: row for row in mine if row["reward"]}
     return Figures(
-        over_model=over_trainings(ratios) if len(runs) > 1 else estimate(interquartile_mean, *ratios, rng=_rng()),
-        time_s=float(interquartile_mean(times_s)),
-        missed=1 - float(np.mean([str(row["reached"]) == "True" for row in mine])),
+        on={one.scenarios[0]: _times(one, runs) for one in contests},
         **{name: float(np.mean([float(row[name]) for row in mine])) for name in ("moved", "swing", "waiting")},
         learning={name: [float(row[name]) for row in first_rows.values()] for name in LEARNING} if first_rows else {},
     )
 
 
-def _rng() -> np.random.Generator:
-    return np.random.default_rng(0)
+def _times(contest: Contest, runs: Sequence[str]) -> Times:
+    """`runs`: the contender, or all trainings of it."""
+    (cluster,) = contest.scenarios
+    log_s = np.stack([np.log(contest.counted_s(run, cluster)) for run in runs])
+    over_model, over_static = (
+        _range_of(log_s - np.log(contest.counted_s(reference, cluster))) for reference in (REFERENCE, STATIC)
+    )
+    reached = [contest.outcomes[run, cluster].reached for run in runs]
+    return Times(over_model, over_static, float(np.exp(log_s.mean())), 1 - float(np.mean(reached)))
 
 
-def _counted_s(contest: Contest, policy: str) -> Array:
-    (scenario,) = contest.scenarios
-    return contest.counted_s(policy, scenario)
-
-
-def _over(contests: Sequence[Contest], policy: str, reference: str) -> Array:
-    """Times over those of the reference, (clusters, seeds)."""
-    return np.stack([_counted_s(one, policy) / _counted_s(one, reference) for one in contests])
+def _range_of(logs: Array) -> Estimate:
+    """Of logarithms (trainings, seeds): the geometric mean, the smallest and the largest one."""
+    each = np.exp(logs.mean(axis=1) if len(logs) > 1 else logs[0])
+    return Estimate(float(np.exp(logs.mean())), float(each.min()), float(each.max()))
 
 
 def curves_of(rows: Sequence[Row]) -> Curves:
@@ -109,11 +121,17 @@ def curves_of(rows: Sequence[Row]) -> Curves:
 def tables(found: Found) -> str:
     """Times, what happens in use, and what happened while learning, in Markdown."""
     times, use, learned = [], [], []
+    for cluster in next(iter(next(iter(found.values())).values())).on:
+        for workers, of_all in found.items():
+            on = {name: one.on[cluster] for name, one in of_all.items()}
+            head = {"cluster": f"`{cluster}`", "workers": f"{workers:,}"}
+            figures = {
+                f"{REFERENCE}, s": f"{on[REFERENCE].time_s:,.0f}",
+                OVER_STATIC: _range_in_words(on[AGENT].over_static),
+            }
+            times.append(head | figures | {name: _time_in_words(one) for name, one in on.items() if name != REFERENCE})
     for workers, of_all in found.items():
         head = {"workers": f"{workers:,}"}
-        reference = {f"{REFERENCE}, s": f"{of_all[REFERENCE].time_s:,.0f}"}
-        others = {name: one for name, one in of_all.items() if name != REFERENCE}
-        times.append(head | reference | {name: _time_in_words(one) for name, one in others.items()})
         use.append(head | {name: f"{one.swing:.3f}, {100 * one.moved:.1f} %" for name, one in of_all.items()})
         learned += [
             head | {"learner": name} | {column: _range(one.learning[column]) for column in LEARNING}
@@ -122,11 +140,18 @@ def tables(found: Found) -> str:
         ]
     return "\n\n".join(
         (
-            f"Time to target over that of the model:\n\n{markdown(times)}",
+            f"Time of `{AGENT}` to the target over that of the best fixed size, and of each over that of the model:"
+            f"\n\n{markdown(times)}",
             f"Swing of the return, and how far sizes move from window to window:\n\n{markdown(use)}",
             f"While they learn, mean over trainings and their range:\n\n{markdown(_named(learned))}",
         )
     )
+
+
+def over_static(found: Found, cluster: str) -> str:
+    """The smallest and the largest time of the agent over that of the best fixed size, over all sizes of a cluster."""
+    values = [of_all[AGENT].on[cluster].over_static.value for of_all in found.values()]
+    return f"{min(values):.2f} to {max(values):.2f}"
 
 
 def _named(rows: Sequence[Mapping[str, str]]) -> list[dict[str, str]]:
@@ -136,14 +161,13 @@ def _named(rows: Sequence[Mapping[str, str]]) -> list[dict[str, str]]:
     return [{titles.get(name, name): value for name, value in row.items()} for row in rows]
 
 
-def _time_in_words(one: Figures) -> str:
-    around = (one.over_model.low, one.over_model.high)
-    text = f"{one.over_model.value:.2f}"
-    if one.learning:
-        text += f" ({around[0]:.2f} to {around[1]:.2f})" if around[0] < around[1] else ""
-    else:
-        text += f" [{around[0]:.2f}, {around[1]:.2f}]"
-    return text + (f", {100 * one.missed:.0f} % missed" if one.missed else "")
+def _time_in_words(one: Times) -> str:
+    return _range_in_words(one.over_model) + (f", {100 * one.missed:.0f} % missed" if one.missed else "")
+
+
+def _range_in_words(one: Estimate) -> str:
+    value, low, high = (f"{number:.2f}" for number in (one.value, one.low, one.high))
+    return value if low == high else f"{value} ({low} to {high})"
 
 
 def _range(values: Sequence[float]) -> str:
@@ -151,14 +175,21 @@ def _range(values: Sequence[float]) -> str:
 
 
 def picture(figure: Any, found: Found, curves: Curves) -> None:
-    """Top: time, swing of the return, movement by workers; bottom: reward of every update at three sizes."""
-    figure.set_size_inches(12, 7.5)
+    """Top: time on each cluster, swing of the return, movement by workers; bottom: rewards at three sizes."""
+    figure.set_size_inches(15, 7.5)
     figure.suptitle("Clusters whose links and speeds change all the time (simulated)")
-    grid = figure.subplots(2, 3)
+    clusters = list(found[next(iter(found))][REFERENCE].on)
+    grid = figure.subplots(2, 2 + len(clusters))
     sizes = list(found)
     names = list(next(iter(found.values())))
     panels = (
-        ("time to target over the model's", {n: [found[size][n].over_model for size in sizes] for n in names}),
+        *(
+            (
+                f"time over the model's, {cluster}",
+                {n: [found[s][n].on[cluster].over_model for s in sizes] for n in names},
+            )
+            for cluster in clusters
+        ),
         ("swing of the return (log2)", {n: [_point(found[size][n].swing) for size in sizes] for n in names}),
         ("change of a size per window, %", {n: [_point(100 * found[size][n].moved) for size in sizes] for n in names}),
     )
@@ -171,7 +202,9 @@ def picture(figure: Any, found: Found, curves: Curves) -> None:
     grid[0, 0].legend(fontsize="small")
     learned = sorted({workers for workers, _ in curves})
     shown = (learned[0], learned[len(learned) // 2], learned[-1])
-    for axes, workers in zip(grid[1], shown, strict=True):
+    for unused in grid[1, len(shown) :]:
+        unused.axis("off")
+    for axes, workers in zip(grid[1], shown, strict=False):
         for place, learner in enumerate(names):
             for number, curve in enumerate(curves.get((workers, learner), [])):
                 named = {} if number else {"label": learner}
