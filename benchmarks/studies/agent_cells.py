@@ -13,7 +13,7 @@ from typing import Literal
 from benchmarks.studies.agent_clusters import cluster_for
 from benchmarks.studies.policies import untrained
 from benchmarks.studies.rehearsed_cells import Cell, Name, Row, Workplace, cell_of
-from benchmarks.suite.contenders import CONTENDERS, DEFAULTS, Contender
+from benchmarks.suite.contenders import BY_HAND, CONTENDERS, DEFAULTS, Contender
 from benchmarks.suite.workloads import Workload, load_workloads
 from dynamix_ps.config.schema import Policy
 from dynamix_ps.sim.scenario.load import Scenario, load_scenario
@@ -38,12 +38,13 @@ COSTS_S = {"fashion-cnn": 24.0, "cifar-resnet": 20.0, "cifar-vgg11": 17.0, "cifa
 QUIET = ("homogeneous", "h-level-4", "h-level-8")
 UNEVEN = ("cliffs", "shared-hosts", "slow-link", "recurring")
 STEEP = ("h-level-8", "h-level-10")
+STEADY = ("h-level-4", *STEEP)  # speeds differ and stay as they are
 SCENARIOS = tuple(dict.fromkeys((*QUIET, *UNEVEN, *STEEP)))
 USUAL = ("h-level-4",)  # for what is asked on one cluster alone
 
 AGENT, MODEL, RATE_AGENT = "ppo", "model", "ppo-rate"
-STATICS = {"static-half": 0.5, "static": 1.0, "static-double": 2.0}  # times the first sizes
-BEST_STATIC = "best static"  # of STATICS with the same seeds, for each workload and cluster
+STATICS = {"static-half": 0.5, "static": 1.0, "static-double": 2.0}  # times the first sizes; agent_sizes.py adds more
+BEST_STATIC = "best static"  # of the fixed sizes with the same seeds, for each workload and cluster
 WRONG = {"rate x4": (4.0, 1.0), "rate x1/4": (0.25, 1.0), "B0 x4": (1.0, 4.0), "B0 x1/4": (1.0, 0.25)}
 
 Judged = Literal["time", "loss", "averaged_loss"]  # time to the targets; or test loss at equal time, of which weights
@@ -101,6 +102,8 @@ def _questions() -> Iterator[Question]:
     part = "against the best fixed size"
     yield Question(part, AGENT, BEST_STATIC, STEEP, 3, ("h-level-8",), Bar(0.54))
     yield Question(part, AGENT, BEST_STATIC, ("homogeneous",), 5, (), Bar(1.03))
+    part = "against sizes set once by hand"
+    yield Question(part, AGENT, BY_HAND, STEADY, 3)
     part = "rate or first sizes set wrong"
     for setting in WRONG:
         yield Question(part, f"{RATE_AGENT} {setting}", RATE_AGENT, USUAL, 5, (), Bar(1.25, none_missing=True))
@@ -154,6 +157,7 @@ def entries(folder: Path) -> dict[str, Entry]:
         MODEL: Entry(dataclasses.replace(agent, policy=untrained(folder / "untrained.npz"))),
         RATE_AGENT: Entry(dataclasses.replace(agent, decides_rate=True)),
         "goodput": Entry(CONTENDERS["goodput"]),
+        BY_HAND: Entry(CONTENDERS[BY_HAND]),
         f"{AGENT} without anticipation": Entry(dataclasses.replace(agent, policy=_WITHOUT_ANTICIPATION)),
         "goodput-decay": Entry(CONTENDERS["goodput-decay"]),
         "seesaw": Entry(
@@ -188,12 +192,26 @@ def cells(quick: bool, folder: Path) -> list[Cell]:
     return list(found.values())
 
 
+def fixed_size_cell(name: Name, factor: float) -> Cell:
+    """A run in which every worker keeps so many times its first size."""
+    return _cell(name, Entry(CONTENDERS["static"], size=factor))
+
+
+def fixed_size(workload: Workload, factor: float, first_sizes: float = 1.0) -> int:
+    """Samples of every worker, with first sizes of so many times the workload's."""
+    return round(_first_size(workload, first_sizes) * factor)
+
+
+def _first_size(workload: Workload, factor: float) -> int:
+    return max(round(workload.batch * factor), workload.min)  # wrong first sizes, but allowed ones
+
+
 def _cell(name: Name, entry: Entry) -> Cell:
     workload = WORKLOADS[name.workload]
-    first = max(round(workload.batch * entry.first_sizes), workload.min)  # wrong first sizes, but allowed ones
+    first = _first_size(workload, entry.first_sizes)
     chosen = entry.contender
     if entry.size is not None:
-        chosen = dataclasses.replace(chosen, batch=max(round(first * entry.size), 1))
+        chosen = dataclasses.replace(chosen, batch=max(fixed_size(workload, entry.size, entry.first_sizes), 1))
     return cell_of(name, Workplace(workload, _cluster(name.scenario, name.workload), (first,) * WORKERS), chosen)
 
 

@@ -94,11 +94,13 @@ def cell_of(name: Name, place: Workplace, chosen: Contender) -> Cell:
     policy = chosen.policy
     if chosen.batch is not None:
         policy = policy.model_copy(update={"sizes": (chosen.batch,) * len(place.sizes)})
+    speeds = [worker.quota / worker.per_sample_s for worker in place.scenario.each_worker]
+    first = chosen.first_sizes(place.sizes, speeds, workload.min, workload.max)
     config = Config(
         name="rehearsed",
         seed=name.seed,
         comm=workload.comm,
-        cluster=Cluster(workers=tuple(Worker(batch=size) for size in place.sizes)),
+        cluster=Cluster(workers=tuple(Worker(batch=size) for size in first)),
         batch=BatchBounds(unit=workload.unit, min=workload.min, max=workload.max),
         window=workload.window,
         lr="decide" if chosen.decides_rate else "follow",
@@ -125,6 +127,10 @@ class Table:
         """Of those cells that have ended with their present settings."""
         by_key = {(_name(row), row["key"]): row for row in self._rows}
         return {cell.name: by_key[cell.name, cell.key] for cell in cells if (cell.name, cell.key) in by_key}
+
+    def outside(self, cells: Collection[Cell]) -> int:
+        """How many rows are of none of these cells, or were run with other settings. They count nowhere."""
+        return len(self._rows) - len(self.rows(cells))
 
     def add(self, row: Row) -> None:
         """In place of an older row of this name. Raises OSError."""

@@ -100,6 +100,7 @@ def config_of(
     n_workers = len(scenario.cores)
     # The learning rate is for the first sizes, whatever the policy: its rule applies to a fixed size as well.
     sizes = {"sizes": (chosen.batch,) * n_workers} if chosen.batch else {}
+    first = chosen.first_sizes((workload.batch,) * n_workers, scenario.cores, workload.min, workload.max)
     return Config(
         name=str(name)[:64],
         run_dir=str(base),
@@ -108,7 +109,7 @@ def config_of(
         cluster=Cluster(
             host=placement.host,
             servers=placement.servers,
-            workers=tuple(Worker(batch=workload.batch, speed=cores) for cores in scenario.cores),
+            workers=tuple(Worker(batch=size, speed=cores) for size, cores in zip(first, scenario.cores, strict=True)),
         ),
         batch=BatchBounds(unit=workload.unit, min=workload.min, max=workload.max),
         window=workload.window,

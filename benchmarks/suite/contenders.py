@@ -11,8 +11,10 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 
+from dynamix_ps.apportion import apportion
 from dynamix_ps.config.schema import LbBsp, Pid, Policy, Ppo, Safety
 from dynamix_ps.errors import ConfigError
 from dynamix_ps.policy.learned.policy import PRETRAINED
@@ -22,6 +24,7 @@ TRAINED = "weights: 1.5 million windows of random simulated clusters, none of th
 OURS_TUNED = (
     f"{TRAINED}; rules and constants: nineteen attempts judged on the proof grid (benchmarks/results/attempts.md)"
 )
+BY_HAND = "by-hand"
 NO_SAFETY_NET = Safety(enabled=False)
 
 
@@ -34,8 +37,15 @@ class Contender:
     paper: str
     tuning: str  # effort spent on it before its cells were run
     batch: int | None = None  # every worker's size from the first window on; None: the policy's
+    by_speed: bool = False  # first sizes in proportion to the workers' speeds; their sum stays
     lr_factor: float = 1.0  # on the workload's learning rate
     decides_rate: bool = False  # on top: the rate decays to the end, and a guard halves it when the loss rises
+
+    def first_sizes(self, sizes: Sequence[int], speeds: Sequence[float], least: int, most: int) -> tuple[int, ...]:
+        """What every worker begins with: `sizes`, or their sum in proportion to `speeds`, within both bounds."""
+        if not self.by_speed:
+            return tuple(sizes)
+        return apportion(sum(sizes), speeds, [least] * len(sizes), [most] * len(sizes))
 
 
 CONTENDERS = {
@@ -44,6 +54,13 @@ CONTENDERS = {
         "the same size for every worker, all the time",
         "none",
         "every size of the grid tried, the best of the scenario and workload taken afterwards",
+    ),
+    BY_HAND: Contender(
+        Policy(name="static"),
+        "sizes in proportion to the workers' speeds, set once by hand: `batch` of every worker in the cluster file",
+        "none",
+        "the true speeds at the beginning; the sum of the first sizes",
+        by_speed=True,
     ),
     "proportional": Contender(
         Policy(name="proportional"),

@@ -30,7 +30,7 @@ def test_every_policy_takes_part() -> None:
 
 
 def test_no_two_contenders_are_the_same() -> None:
-    chosen = [(one.policy, one.decides_rate) for one in CONTENDERS.values()]
+    chosen = [(one.policy, one.by_speed, one.decides_rate) for one in CONTENDERS.values()]
     assert all(one not in chosen[:place] for place, one in enumerate(chosen))
 
 
@@ -56,10 +56,17 @@ def test_static_with_a_size() -> None:
     "name", ["static-", "static-0", "static-07", "static-x", "static-32-x", "static-32-x0", "pid-", ""]
 )
 def test_an_unknown_name_is_refused(name: str) -> None:
-    with pytest.raises(ConfigError, match="expected static-N or one of static, proportional"):
+    with pytest.raises(ConfigError, match="expected static-N or one of static, by-hand"):
         contender(name)
 
 
 def test_a_slip_is_guessed() -> None:
     with pytest.raises(ConfigError, match="did you mean 'goodput'"):
         contender("godput")
+
+
+def test_sizes_by_hand_share_the_first_sizes_by_speed_within_bounds() -> None:
+    by_hand = contender("by-hand")
+    assert by_hand.first_sizes((128, 128, 128), (4.0, 2.0, 1.0), 32, 512) == (219, 110, 55)
+    assert by_hand.first_sizes((64, 64), (100.0, 1.0), 16, 512) == (112, 16)
+    assert contender("static").first_sizes((64, 64), (4.0, 1.0), 32, 512) == (64, 64)
