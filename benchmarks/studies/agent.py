@@ -8,6 +8,7 @@ paired, what an interval means, how many seeds it takes. The other modules of th
     agent_workloads.yaml   what is trained
     agent_clusters.py      the clusters: scenarios that ship, for these trainings
     agent_cells.py         contenders, and the questions with their bars
+    agent_sizes.py         the fixed sizes that are tried
     agent_answers.py       ratios, their two parts, and verdicts
     agent_page.py          tables and pictures
 
@@ -31,6 +32,7 @@ from rich.console import Console
 from benchmarks.studies.agent_answers import Runs
 from benchmarks.studies.agent_cells import QUESTIONS, WORKLOADS, cells, core_seconds
 from benchmarks.studies.agent_page import figures_of, write_page
+from benchmarks.studies.agent_sizes import FURTHER, further_sizes
 from benchmarks.studies.rehearsed_cells import Cell, Name, Row, Table, outcome_of, run_missing
 from benchmarks.studies.study import resumable_arguments
 from dynamix_ps.exit_codes import exit_code_of
@@ -54,22 +56,39 @@ def _main(arguments: Sequence[str] | None) -> int:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # so that its runs end, too
     table = Table(args.out / "agent" / "cells.csv")
     with tempfile.TemporaryDirectory(prefix="dynamix-") as folder:
-        every, chosen = cells(False, Path(folder)), cells(args.quick, Path(folder))
+        asked = cells(False, Path(folder))
+        chosen = cells(args.quick, Path(folder)) if args.quick else whole(asked, table)
         console = Console(stderr=True)
         console.print(plan(chosen, table.rows(chosen), args.jobs), highlight=False, soft_wrap=True)
         if args.plan:
             return 0
         left = _run(console, chosen, table, args.jobs, args.limit_s)
+        while not (left or args.quick) and len(more := whole(asked, table)) > len(chosen):
+            chosen = more
+            left = _run(console, chosen, table, args.jobs, args.limit_s)
+        every = whole(asked, table)
         rows = table.rows(every)
     if left:
         console.print(f"{left:,} runs are left; the same command goes on", highlight=False, soft_wrap=True)
     runs = runs_of(rows)
+    if outside := table.outside(every):
+        console.print(f"{outside} rows of the table are of no cell of this study, and count nowhere", highlight=False)
     page = write_page(args.out, runs, len(rows), len(every), sum(float(row["took_s"]) for row in rows.values()))
     console.print(f"page: {page}", highlight=False, soft_wrap=True)
     if args.json:
         answers = [runs.answer(question, tuple(WORKLOADS)) for question in QUESTIONS]
         args.json.write_text(json.dumps({"cells": len(rows), "answers": figures_of(answers)}, indent=2) + "\n")
     return 0
+
+
+def whole(asked: Sequence[Cell], table: Table) -> list[Cell]:
+    """What the questions need, and the fixed sizes that come on top by what the table has (agent_sizes.py)."""
+    known = table.rows(asked)
+    found = list(asked)
+    while len(more := further_sizes(asked, runs_of(known))) > len(found) - len(asked):
+        found = [*asked, *more]
+        known = table.rows(found)
+    return found
 
 
 def plan(chosen: Sequence[Cell], rows: Mapping[Name, Row], jobs: int) -> str:
@@ -89,7 +108,7 @@ def runs_of(rows: Mapping[Name, Row]) -> Runs:
         name: [Target(one.metric, value, bool(higher_is_better(one.metric))) for value in one.thresholds]
         for name, one in WORKLOADS.items()
     }
-    return Runs({name: outcome_of(row) for name, row in rows.items()}, targets)
+    return Runs({name: outcome_of(row) for name, row in rows.items()}, targets, further=tuple(FURTHER))
 
 
 def _run(console: Console, chosen: Sequence[Cell], table: Table, jobs: int, limit_s: float) -> int:

@@ -11,6 +11,7 @@ from pathlib import Path
 from benchmarks.report.page import draw, markdown, update_page, where
 from benchmarks.studies.agent_answers import OPEN, Answer, Runs
 from benchmarks.studies.agent_cells import QUESTIONS, WORKLOADS, Question
+from benchmarks.studies.agent_sizes import FIXED_SIZES, SCENARIOS_OF_SIZES, not_bracketed
 from dynamix_ps.sim.contest.comparison import Estimate
 from dynamix_ps.sim.contest.pictures import dots
 
@@ -35,7 +36,13 @@ def write_page(folder: Path, runs: Runs, done: int, cells: int, core_s: float) -
     bars = [answer for answer in answers if answer.question.bar is not None]
     counted = {word: sum(answer.verdict == word for answer in bars) for word in ("met", "missed", OPEN)}
     told += f"\n\nOf {len(bars)} bars {', '.join(f'{number} are {word}' for word, number in counted.items())}."
+    strata = len(SCENARIOS_OF_SIZES) * len(WORKLOADS)
+    told += (
+        f"\n\nIn {strata - not_bracketed(runs)} of {strata} pairs of a cluster and a workload the best fixed size lies "
+        "between others that were tried, or at a bound of the workload."
+    )
     parts = [f"### {part.capitalize()}\n\n{markdown(table_of(list(some)))}" for part, some in _by_part(answers)]
+    parts.append(f"### Fixed sizes: seconds to the targets\n\n{markdown(sizes_table(runs))}")
     picture = folder / f"{STEM}.png"
     if _draw_answers(picture, answers):
         parts.append(f"![Every question: the ratio and its two parts]({picture.name})")
@@ -87,6 +94,23 @@ def by_scenario(runs: Runs) -> Table:
         kept = ("contender / reference", "ratio", "samples", "clock", "pairs", "miss a target", "would show")
         rows.append({"cluster": question.scenarios[0]} | {name: cells[name] for name in kept})
     return rows
+
+
+def sizes_table(runs: Runs) -> Table:
+    """Geometric means over seeds and targets, the best size of every workload on every cluster in bold."""
+    rows = []
+    for scenario in SCENARIOS_OF_SIZES:
+        for workload in WORKLOADS:
+            times = runs.fixed_sizes(workload, scenario)
+            best = runs.best_static(workload, scenario)
+            told = {name: f"{math.exp(log_s):.1f}" for name, log_s in times.items()}
+            cells = {
+                f"x{factor:g}": f"**{told[name]}**" if name == best else told.get(name, NOTHING)
+                for name, factor in FIXED_SIZES.items()
+            }
+            rows.append({"cluster": scenario, "workload": workload} | cells)
+    tried = [name for name in rows[0] if any(row[name] != NOTHING for row in rows)]
+    return [{name: row[name] for name in tried} for row in rows]
 
 
 def title(question: Question) -> str:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +29,7 @@ from benchmarks.studies.agent_cells import (
     core_seconds,
 )
 from benchmarks.studies.agent_clusters import NOISE_SCALE, cluster_for
+from benchmarks.studies.agent_sizes import FIXED_SIZES, FURTHER, further_sizes, next_size
 from benchmarks.studies.rehearsed_cells import Cell, Name, Table, row_of
 from dynamix_ps.config.rules import findings
 from dynamix_ps.policy.registry import make_policy
@@ -199,6 +202,66 @@ def test_the_best_fixed_size_is_that_of_the_seeds_that_all_have() -> None:
     assert study.answer(ask("ppo", BEST_STATIC), ("other",)).ratio is None
 
 
+def sizes_in(times_s: dict[float, float], seeds: int = 2) -> dict[str, list[Outcome]]:
+    """Runs with fixed sizes, each of which takes so many seconds for all of its samples."""
+    names = {factor: name for name, factor in FIXED_SIZES.items()}
+    return {names[factor]: [outcome(2000 / time_s)] * seeds for factor, time_s in times_s.items()}
+
+
+def runs_in_study(times_s: dict[float, float], seeds: Sequence[int]) -> Runs:
+    """Of one workload on one cluster of the study, with its seeds."""
+    named = {
+        Name("text-gpt", "h-level-10", name, seed): one
+        for name, each in sizes_in(times_s, len(seeds)).items()
+        for seed, one in zip(seeds, each, strict=True)
+    }
+    return Runs(named, {"text-gpt": TARGETS["text"]}, further=tuple(FURTHER))
+
+
+def test_fixed_sizes_are_tried_until_the_best_lies_inside(tmp_path: Path) -> None:
+    asked = cells(False, tmp_path)
+    seeds = [one.name.seed for one in asked if one.name[:3] == ("text-gpt", "h-level-10", "static")]
+    steps = (
+        ({0.5: 20.0, 1.0: 10.0, 2.0: 15.0}, []),
+        ({0.5: 10.0, 1.0: 12.0, 2.0: 15.0}, [0.25]),
+        ({0.25: 9.0, 0.5: 10.0, 1.0: 12.0, 2.0: 15.0}, [0.25, 0.125]),
+        ({0.125: 9.5, 0.25: 9.0, 0.5: 10.0, 1.0: 12.0, 2.0: 15.0}, [0.25, 0.125]),
+        ({0.5: 20.0, 1.0: 18.0, 2.0: 15.0}, [4.0]),
+    )
+    for times_s, added in steps:
+        found = further_sizes(asked, runs_in_study(times_s, seeds))
+        expected = [(factor, seed) for factor in added for seed in seeds]
+        assert [(FIXED_SIZES[one.name.contender], one.name.seed) for one in found] == expected, times_s
+        assert all(one.config.policy.sizes == (round(8 * FIXED_SIZES[one.name.contender]),) * 8 for one in found)
+
+
+def test_a_further_size_counts_once_all_of_its_seeds_have_run(tmp_path: Path) -> None:
+    whole = sizes_in({0.25: 5.0, 0.5: 10.0, 1.0: 12.0, 2.0: 15.0})
+    for seeds, best in ((2, "static-x0.25"), (1, "static-half")):
+        some = whole | {"static-x0.25": whole["static-x0.25"][:seeds]}
+        named = {Name("text", "any", name, seed): one for name, each in some.items() for seed, one in enumerate(each)}
+        assert Runs(named, TARGETS, further=tuple(FURTHER)).best_static("text", "any") == best
+
+
+def test_no_size_beyond_the_bounds_of_a_workload_is_tried() -> None:
+    """A quarter of 12 samples is the least that a worker of that workload may have."""
+    times_s = {"static-x0.25": 1.0, "static-half": 2.0, "static": 3.0}
+    assert next_size("cifar-vgg11", times_s) is None
+    assert next_size("cifar-vgg11", {name: times_s[name] for name in list(times_s)[1:]}) == "static-x0.25"
+
+
+def test_sizes_by_hand_are_in_proportion_to_the_speeds_and_set_once(tmp_path: Path) -> None:
+    for cell in cells(False, tmp_path):
+        if cell.name.contender == "by-hand":
+            sizes, workload = cell.config.initial_sizes(), WORKLOADS[cell.name.workload]
+            speeds = np.array([1 / one.per_sample_s for one in cell.scenario.each_worker])
+            assert sum(sizes) == 8 * workload.batch, "the rate is tuned for this sum"
+            wanted = sum(sizes) * speeds / speeds.sum()
+            free = wanted >= workload.min
+            assert (np.array(sizes)[~free] == workload.min).all() and np.ptp(np.array(sizes)[free] - wanted[free]) < 3
+            assert cell.config.policy.name == "static" and cell.config.policy.sizes is None
+
+
 def test_losses_are_compared_at_the_time_at_which_the_first_ends() -> None:
     quick, slow = outcome(200.0), outcome(100.0)
     assert loss_at(slow, "loss", quick.train_s) == pytest.approx(0.5)
@@ -258,13 +321,19 @@ def test_the_page_and_the_answers_come_from_the_table(
     (tmp_path / "agent.md").write_text(page.read_text())
     monkeypatch.setattr(agent, "cells", few_cells)
     monkeypatch.setattr(agent, "run_missing", run_missing)
+    stray = cells(False, tmp_path)[0]
+    Table(tmp_path / "agent" / "cells.csv").add(
+        row_of(dataclasses.replace(stray, name=stray.name._replace(seed=77)), made_up(stray), 1.0)
+    )
     file = tmp_path / "answers.json"
     command = ["--out", str(tmp_path), "--json", str(file)]
     assert agent.main([*command, "--plan"]) == 0
     assert "4 of 4 runs are left" in capsys.readouterr().err and not file.exists()
     assert agent.main([*command, "--limit-s", "3"]) == 0
-    assert "1 runs are left" in capsys.readouterr().err
+    told = capsys.readouterr().err
+    assert "1 runs are left" in told
     text = (tmp_path / "agent.md").read_text()
+    assert "1 rows of the table are of no cell of this study" in told
     assert "3 of 4 cells" in text and "The study is not complete" in text and "| ppo / model |" in text
     answers = json.loads(file.read_text())["answers"]
     assert answers[0]["question"] == "ppo / model" and answers[0]["pairs"] == 1
