@@ -59,7 +59,7 @@ def chance(one: float | None) -> str:
 
 def faster(one: Estimate | None) -> str:
     """1 - t / t_ref in percent."""
-    return UNKNOWN if one is None else f"{100 * (1 - one.value):.0f} %"
+    return UNKNOWN if one is None else f"{round(100 * (1 - one.value))} %"
 
 
 def _tuning(race: Race) -> str:

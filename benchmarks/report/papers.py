@@ -87,7 +87,7 @@ def _measured(among: Sequence[Race], contender: str) -> Iterator[Row]:
             "who": f"here, `{contender}`",
             "training": f"{race.name}, against {race.tuned}, {seeds} seed{'s' * (seeds > 1)}",
             "t / t_static": interval(found),
-            "faster, 1 - t / t_static": f"{100 * (1 - found.value):.0f} %",
+            "faster, 1 - t / t_static": f"{round(100 * (1 - found.value))} %",
             "times as fast": f"{1 / found.value:.1f}",
             "accuracy, points": interval(difference(race, contender, STATIC, final_value), "{:+.1f}", scale=100),
         }
