@@ -135,6 +135,7 @@ bench-parts: setup
 	$(BIN)/python -m benchmarks.parts.rehearsal --json bench-rehearsal.json
 	$(BIN)/python -m benchmarks.parts.sim_speed --json bench-sim-speed.json
 	$(BIN)/python -m benchmarks.parts.ppo_reference --json bench-ppo-reference.json
+	$(BIN)/python -m benchmarks.parts.first_hour --json bench-first-hour.json  # an hour and a half
 	$(BIN)/python -m benchmarks.studies.calibration --json bench-calibration.json
 	$(BIN)/python -m benchmarks.studies.policies --json bench-policies.json
 

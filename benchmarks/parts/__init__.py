@@ -8,6 +8,7 @@
     rehearsal           what a rehearsal costs beside plain training
     loader              samples per second of a DataLoader, with the hook and without
     probe               what watching the network costs
+    first_hour          what adapting costs a newcomer's first runs: the examples beside fixed sizes
     launch              seconds from the command to the first iteration on several hosts, beside torchrun
     decision            time of a decision of a policy
     trailer             what the values behind the gradients cost, by the number of workers
@@ -24,6 +25,7 @@ Shared:
     comm_curve_worker   a worker of `comm_curve`
     comm_limits         what sums over a network can reach at best, and the bars
     launch_worker       a worker of `launch`
+    first_hour_evaluation   a training of `first_hour` in which worker 0 alone evaluates
     reporter_process    a process that stands for many workers in `reporters`
     ppo_trainings       the tasks of `ppo_reference`, and one training
     memory_floor        the least time that a sum needs in shared memory

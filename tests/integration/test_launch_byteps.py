@@ -69,7 +69,7 @@ class Running:
         self,
         folder: Path,
         iterations: int,
-        policy: str = "proportional",
+        policy: str = "random",
         comm: str = "byteps",
         training: str = TRAIN,
         host: str = "127.0.0.1",
@@ -189,7 +189,7 @@ def test_a_launcher_killed_with_9_takes_the_whole_cluster_along(tmp_path: Path, 
 def test_a_script_without_hooks_runs_too(tmp_path: Path) -> None:
     """Plain BytePS: nothing tells the launcher that it started or finished, but servers leave after it in order."""
     (tmp_path / "cluster.yaml").write_text(
-        CLUSTER.format(runs=tmp_path / "runs", policy="proportional", comm="byteps", host="127.0.0.1")
+        CLUSTER.format(runs=tmp_path / "runs", policy="random", comm="byteps", host="127.0.0.1")
     )
     (tmp_path / "plain.py").write_text(
         "import byteps.torch as bps, torch\nbps.init()\nx = bps.push_pull(torch.ones(10), average=False, name='x')\n"
