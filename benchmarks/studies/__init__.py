@@ -44,8 +44,9 @@ On real BytePS:
     stigmergy_loss      what a lost worker costs where workers choose their own sizes
     spot                machines that go and come back: membership beside restarts from checkpoints
 
-About our code and the machine:
+About our pages, our code and the machine:
 
+    published           the tables that README and docs/results.md print, from the raw tables
     decision_path       modules and calls from a closed window to a published plan
     quota_waiting       how long workers with CPU quotas wait for each other
 
@@ -63,6 +64,7 @@ Shared:
     rehearsed_cells     rehearsed runs as rows of a table, to which a later call adds
     rehearsed_study     their command: what is left, a progress bar, the first line of the page
     agent_cells         workloads, contenders and questions of the study of the agent
+    agent_sizes         the fixed sizes that it tries
     agent_answers       ratios over paired seeds, their two parts, and verdicts
     agent_page          its page
     agent_clusters      the clusters of that study: scenarios that ship, for trainings of another size

@@ -142,9 +142,14 @@ def rehearse(
         task = bar.add_task("rehearsed runs", total=len(cells))
         limit_s = deadline_s - time.monotonic()
         left = run_missing(cells, table, jobs, limit_s, lambda done: bar.update(task, completed=done))
-        curves = {name: outcome_of(row).curve for name, row in table.rows(cells).items()}
+        return clocks_of(check, table, cells), left
+
+
+def clocks_of(check: Check, table: Table, cells: Sequence[Cell]) -> Clocks:
+    """Seconds per sample of those that have been rehearsed."""
+    curves = {name: outcome_of(row).curve for name, row in table.rows(cells).items()}
     clocks = {_bed_name(name): check.clock_of(curve) for name, curve in curves.items()}
-    return {name: clock for name, clock in clocks.items() if clock is not None}, left
+    return {name: clock for name, clock in clocks.items() if clock is not None}
 
 
 def rehearsals(check: Check, results: Sequence[CellResult], folder: Path) -> list[Cell]:
