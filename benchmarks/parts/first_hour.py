@@ -47,14 +47,14 @@ LEAST, UNEVEN, FOUND_S = 0.97, 0.10, 3.5
 POLICIES = ("static", "ppo", "goodput")
 # times the passes that an example ships with; about ten seconds of training
 LONGER = {
-    "torch_cnn": 30,
-    "torch_gpt": 2,
-    "torch_resnet": 2,
-    "torch_shards": 20,
-    "torch_tabular": 10,
-    "torch_tokens": 4,
-    "lightning_cnn": 12,
-    "mxnet_cnn": 10,
+    "torch_cnn": 12,
+    "torch_gpt": 1,
+    "torch_resnet": 1,
+    "torch_shards": 8,
+    "torch_tabular": 5,
+    "torch_tokens": 2,
+    "lightning_cnn": 5,
+    "mxnet_cnn": 4,
 }
 _ROOT = Path(__file__).resolve().parents[2]
 _LIMIT_S = 240.0
