@@ -5,13 +5,14 @@
     own         every example under examples/cluster.yaml: two workers, the second half as fast
     equal       every example under three equal workers
     evaluation  three equal workers, of which worker 0 alone evaluates between two batches (first_hour_evaluation.py)
-    speeds      examples/torch_cnn.py under three workers with speeds of 4 : 2 : 1
+    speeds      the job of configs/demo.yaml: three workers with speeds of 4 : 2 : 1
+    long        examples/torch_cnn.py under three equal workers, for about a minute
 
 The first sizes are the same for all policies. The examples train for more passes than they ship with (LONGER), so that
 there are plans. The policies of a pair run one after the other, and each pair begins with the next of them.
 `of static` is the geometric mean over the pairs of a policy's samples per second over those of `static`, at least
-LEAST. `uneven` is the largest relative difference of a worker's share from 1/3 in the tenth plan or a later one, or in
-the last plan of a run with fewer; at most UNEVEN. `found_s` is how long the first plan took in which each worker has at
+LEAST. `uneven` is the largest relative difference of a worker's share from 1/3 in the tenth plan or a later one, and of
+`long` in the last one; at most UNEVEN. `found_s` is how long the first plan took in which each worker has at
 least 1.5 times the samples of the next slower one, in seconds after the first window began; at most FOUND_S. `shows` is
 the smallest difference from 1 that these pairs can show: t of 95 % times the standard error of the mean logarithm.
 
@@ -56,10 +57,10 @@ LONGER = {
     "lightning_cnn": 5,
     "mxnet_cnn": 4,
 }
+LONG = 8
 _ROOT = Path(__file__).resolve().parents[2]
 _LIMIT_S = 240.0
 _EQUAL = "{workers: [{batch: 32}, {batch: 32}, {batch: 32}]}"
-_SPEEDS = "{workers: [{batch: 32, speed: 1.0}, {batch: 32, speed: 0.5}, {batch: 32, speed: 0.25}]}"
 _OWN = "{workers: [{batch: 32}, {batch: 32, speed: 0.5}]}"
 
 Row = dict[str, Any]
@@ -84,7 +85,8 @@ def cases(names: Sequence[str]) -> Iterator[Case]:
         yield Case("own", script, _OWN)
         yield Case("equal", script, _EQUAL)
     yield Case("evaluation", "first_hour_evaluation", _EQUAL)
-    yield Case("speeds", "torch_cnn", _SPEEDS, ("ppo", "goodput"))
+    yield Case("long", "torch_cnn", _EQUAL)
+    yield Case("speeds", "demo", "", ("ppo", "goodput"))
 
 
 def main() -> None:
@@ -123,13 +125,16 @@ def measured(case: Case, policy: str) -> Row:
     """One run. Ends this program if the run fails."""
     with tempfile.TemporaryDirectory() as name:
         base = Path(name)
-        bounds = "batch: {min: 4, max: 128}\nwindow: 10\n"
-        file = base / "cluster.yaml"
-        file.write_text(f"name: first-hour\nseed: 1\ncluster: {case.cluster}\n{bounds}policy: {{name: {policy}}}\n")
-        script = _longer(case.script, base)
-        command = [sys.executable, "-m", "dynamix_ps.cli.main", "launch", "-c", str(file), "--", sys.executable, script]
+        command = [sys.executable, "-m", "dynamix_ps.cli.main", "launch", "--policy", policy]
+        command += ["--run-dir", str(base / "runs"), *_job(case, base)]
         done = subprocess.run(
-            command, cwd=base, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=_LIMIT_S, check=False
+            command,
+            cwd=_ROOT if case.script == "demo" else base,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=_LIMIT_S,
+            check=False,
         )
         if done.returncode:
             sys.exit(f"error: {case.name} with {policy} failed:\n{done.stdout[-3000:]}{done.stderr[-3000:]}")
@@ -147,13 +152,23 @@ def measured(case: Case, policy: str) -> Row:
         }
 
 
-def _longer(script: str, base: Path) -> str:
+def _job(case: Case, base: Path) -> list[str]:
+    """What `dynamix launch` is told of this case."""
+    if case.script == "demo":
+        return ["-c", "configs/demo.yaml"]
+    file = base / "cluster.yaml"
+    file.write_text(f"name: first-hour\nseed: 1\ncluster: {case.cluster}\nbatch: {{min: 4, max: 128}}\nwindow: 10\n")
+    return ["-c", str(file), "--", sys.executable, _longer(case, base)]
+
+
+def _longer(case: Case, base: Path) -> str:
     """The script of a case, with more passes where it is an example."""
+    script, longer = case.script, LONGER.get(case.script, 1) * (LONG if case.part == "long" else 1)
     if script not in LONGER:
         return str(_ROOT / "benchmarks" / "parts" / f"{script}.py")
     text = (_ROOT / "examples" / f"{script}.py").read_text(encoding="utf-8")
     passes = r"(\(epochs=|max_epochs=|^EPOCHS, \w+ = )(\d+)"
-    text, found = re.subn(passes, lambda m: f"{m[1]}{int(m[2]) * LONGER[script]}", text, count=1, flags=re.MULTILINE)
+    text, found = re.subn(passes, lambda m: f"{m[1]}{int(m[2]) * longer}", text, count=1, flags=re.MULTILINE)
     assert found, f"{script} does not say how many passes it trains"
     (base / f"{script}.py").write_text(text, encoding="utf-8")
     return f"{script}.py"
@@ -191,8 +206,9 @@ def figures(rows: Sequence[Row]) -> list[Row]:
             if len(logs) > 1:
                 line["shows"] = float(student.ppf(0.975, len(logs) - 1)) * statistics.stdev(logs) / math.sqrt(len(logs))
             line["right"] = line["of_static"] >= LEAST
-        if case.startswith(("equal", "evaluation")):
-            line["uneven"] = max((_uneven(row["plans"]) for row in own.values()), default=0.0)
+        if case.startswith(("equal", "evaluation", "long")):
+            late = (row["plans"][-1:] if case.startswith("long") else row["plans"][9:] for row in own.values())
+            line["uneven"] = max(map(_uneven, late), default=0.0)
             line["right"] = line["right"] and line["uneven"] <= UNEVEN
         if case.startswith("speeds"):
             times_s = [math.inf if row["found_s"] is None else row["found_s"] for row in own.values()]
@@ -203,9 +219,8 @@ def figures(rows: Sequence[Row]) -> list[Row]:
 
 
 def _uneven(plans: Sequence[Sequence[int]]) -> float:
-    """The largest relative difference of a share from an equal one: from the tenth plan on, or in the last of fewer."""
-    late = plans[9:] or plans[-1:]
-    return max((abs(size * len(sizes) / sum(sizes) - 1) for sizes in late for size in sizes), default=0.0)
+    """The largest relative difference of a share from an equal one."""
+    return max((abs(size * len(sizes) / sum(sizes) - 1) for sizes in plans for size in sizes), default=0.0)
 
 
 def show(lines: Sequence[Row]) -> int:

@@ -15,7 +15,7 @@ import numpy as np
 from dynamix_ps.policy.window_arrays import Array
 
 RELATIVE = 0.05  # times of windows of some seconds scatter by 4 %
-SHORT_S = 0.02  # an event such as a switch between processes, times its number in a second
+SHORT_S = 0.05  # single events: where processes share cores, workers differ by as much over a second
 ASSUMED = 3  # differences
 KEPT = 9  # differences, the newest
 LARGEST = 2.0  # times the assumption; what differs by more is no scatter: speeds change all the time

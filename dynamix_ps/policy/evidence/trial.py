@@ -101,10 +101,13 @@ class Trial:
         return self._measured.log_rate > before.log_rate + deviation
 
     def below_first(self, samples_per_s: float, duration_s: float) -> bool:
-        """Whether so many samples per second are fewer than with the first sizes, as far as these were measured."""
+        """Whether so many samples per second are fewer than with the first sizes, by a standard deviation or more.
+
+        False where the first sizes were not measured.
+        """
         if self._first is None or not samples_per_s > 0:
             return False
-        return math.log(samples_per_s) < self._first.log_rate - SURE * self._deviation(duration_s)
+        return math.log(samples_per_s) < self._first.log_rate - self._deviation(duration_s)
 
     def _deviation(self, duration_s: float) -> float:
         """Of the logarithm of the samples per second in a window of `duration_s`."""

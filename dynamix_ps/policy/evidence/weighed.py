@@ -23,13 +23,14 @@ import numpy as np
 from dynamix_ps.apportion import split
 from dynamix_ps.policy.base import Decision, Policy, View
 from dynamix_ps.policy.cluster_model.model import ModelPolicy
-from dynamix_ps.policy.evidence.claims import SURE, Claims
+from dynamix_ps.policy.evidence.claims import Claims
 from dynamix_ps.policy.evidence.joined_windows import ENOUGH_S, JoinedWindows, trained_s
 from dynamix_ps.policy.evidence.speeds import Speeds
 from dynamix_ps.policy.evidence.trial import Sizes, Trial
 from dynamix_ps.policy.inner_learner import InnerLearner
 from dynamix_ps.policy.window_arrays import Array
 
+OBVIOUS = 2.5  # assumed standard deviations, in two windows in a row
 FIRST_REST, LONGEST_REST = 4, 32  # joined windows without a new plan, after sizes have come back
 
 
@@ -69,17 +70,16 @@ class WeighedPolicy(InnerLearner):
             self._rest, self._next_rest = 0, FIRST_REST
         if enough:
             trial.see(sizes, _rate_per_s(joined), chosen, jumped)
-        self._answer = self._weighed(joined, self.inner.decide(joined), trial)
+        self._answer = self._weighed(joined, self.inner.decide(joined), trial, obvious=not enough)
         return self._answer
 
     def _obvious(self, view: View) -> bool:
         """Whether a worker differs from the others beyond what a short window can err, in this window and the last."""
         before, self._lateness = self._lateness, self._speeds.lateness(view)
-        return bool(
-            (np.minimum(self._lateness, before) > SURE).any() or (np.maximum(self._lateness, before) < -SURE).any()
-        )
+        late, early = np.minimum(self._lateness, before), np.maximum(self._lateness, before)
+        return bool((late > OBVIOUS).any() or (early < -OBVIOUS).any())
 
-    def _weighed(self, view: View, answer: Decision, trial: Trial) -> Decision:
+    def _weighed(self, view: View, answer: Decision, trial: Trial, obvious: bool) -> Decision:
         """The policy's answer to joined windows as far as there is evidence for it."""
         if (
             before := trial.worse_than(trained_s(view), lambda sizes: self._speeds.rate_per_s(view, sizes))
@@ -93,15 +93,16 @@ class WeighedPolicy(InnerLearner):
         if self._rest:
             self._rest -= 1
             return replace(answer, batch_sizes=view.plan.batch_sizes)
-        return replace(answer, batch_sizes=self._with_evidence(view, answer.batch_sizes, trial))
+        return replace(answer, batch_sizes=self._with_evidence(view, answer.batch_sizes, trial, obvious))
 
-    def _with_evidence(self, view: View, wanted: Sizes, trial: Trial) -> Sizes:
+    def _with_evidence(self, view: View, wanted: Sizes, trial: Trial, obvious: bool) -> Sizes:
         """`wanted`, as far as there is evidence for its shares and for its global batch."""
         planned = view.plan.batch_sizes
         same_workers = [bool(size) for size in wanted] == [bool(size) for size in planned]
         if self._explores or not same_workers or not all(map(math.isfinite, wanted)):  # the guard looks at these
             return wanted
         counts = self._claims.see(planned, wanted, self._speeds.deviation(view))
+        counts = counts._replace(shares=counts.shares or obvious)
         if not isinstance(self.inner, ModelPolicy):  # its global batch follows from its shares
             return wanted if counts.shares else planned
         shares, batch = (wanted if counts.shares else planned), (wanted if counts.batch else planned)
