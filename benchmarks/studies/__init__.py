@@ -92,6 +92,7 @@ Shared:
     race_worker         a worker of the race, which checks every sum
     membership_job      one job of the study of membership, and what it cost the others
     membership_worker   a worker of that job
+    decided_windows     whether decisions go on after something has happened to a job
     membership_net      what it trains
     membership_torchft_job  one such job of torchft, and what it cost the others
     membership_torchft_replica  a replica of that job, which runs where torchft is installed

@@ -25,6 +25,7 @@ What it leaves:
     grid_folder         the folder of a grid: results, logs, lock
     tables              all results as CSV, from which the report is made
     tuning              fixed sizes that need no further seeds
+    intervals           95 % intervals over seeds, also where scenarios share them
     statistics          one race per scenario and workload; times, ratios, intervals
     overview            tables for the terminal
 """

@@ -41,6 +41,7 @@ Between launcher and agents
   slurm           that command for the nodes of a Slurm job, and which hosts they are
   slurm_nodes     those nodes, as Slurm's environment variables write them
   slurm_batch     the batch script of a job
+  slurm_options   the options that Slurm's sbatch has
   kubernetes      that command for the pods of a Kubernetes job, and which hosts they are
   tls_command     that command itself: standard streams over TCP with TLS
   tls_relay       passes bytes on between a TLS connection and two descriptors

@@ -1,0 +1,17 @@
+"""What people see of a run, while it trains and afterwards. In reading order:
+
+recorder        writes what all roles tell into the tables of the run folder
+live            the table in the terminal
+summary         the result in figures
+gain            what a run gained by changing the batch sizes
+estimated_rate  how fast it would train with other sizes
+resume          where a run went on from, and the command that goes on from its newest checkpoint
+summary_text    the same for reading
+run_report      all of this from a run folder alone
+plots           pictures
+tensorboard     curves
+metric_rows     the metrics that Prometheus gets
+prometheus      their values
+exposition      in the format of Prometheus
+metrics_server  and where it fetches them
+"""

@@ -12,6 +12,7 @@ losses          workers that it lost, or that left
 evaluations     what was measured on test sets
 traffic         bytes of all connections
 values          numbers that may be unknown
+resumption      where a run goes on from, and what is left to train
 silent_roles    which servers have stopped reporting
 tables          windows, links, servers and plans as CSV
 """
