@@ -10,8 +10,8 @@ summary_text    the same for reading
 run_report      all of this from a run folder alone
 plots           pictures
 tensorboard     curves
-metric_rows     the metrics that Prometheus gets
-prometheus      their values
-exposition      in the format of Prometheus
-metrics_server  and where it fetches them
+metric_rows     what each metric is, and where it is exported
+prometheus      the newest values as gauges and counters
+exposition      the text that Prometheus reads
+metrics_server  where it fetches that
 """
