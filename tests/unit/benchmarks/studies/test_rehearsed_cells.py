@@ -20,10 +20,10 @@ from dynamix_ps.sim.scenario.load import Scenario, load_scenario
 SCRIPT = """
 import json, os, pathlib, sys
 folder = pathlib.Path(os.environ["DYNAMIX_RUN_DIR"])
-told = {"time_s": 8.0, "trained_s": 3.0, "trained_samples": 640, "epoch": 1}
+told = {"kind": "evaluation", "epoch": 1, "values": {"loss": 0.5}, "higher_is_better": {"loss": False}}
 lines = [
     {"kind": "started", "time_s": 5.0},
-    {"kind": "evaluation", **told, "values": {"loss": 0.5}, "higher_is_better": {"loss": False}},
+    *({**told, "time_s": 5.0 + n, "trained_s": float(n), "trained_samples": 200 * n} for n in (1, 2, 3)),
     {"kind": "finished", "time_s": 9.0, "iterations": 10, "samples": 640, "train_s": 4.0},
 ]
 (folder / "workers" / "worker-0.jsonl").write_text("".join(json.dumps(line) + "\\n" for line in lines))

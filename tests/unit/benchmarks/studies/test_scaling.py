@@ -148,7 +148,9 @@ def test_both_learners_train_alike_but_for_the_learner() -> None:
     assert len({cell.key for cell in scaling.cells_of(False)}) == len(scaling.cells_of(False))
 
 
-def test_decisions_are_those_of_the_arbitrators_policy() -> None:
+def test_decisions_are_those_of_the_arbitrators_policy(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without the evidence that it needs in a job."""
+    monkeypatch.setattr("dynamix_ps.policy.registry.WeighedPolicy", lambda policy, *_, **__: policy)
     scenario = shortened(unsteady()[0])
     (rng,) = np.random.default_rng(5).spawn(1)
     found = run_agent(parameters_of((scenario,) * 2), networks_in(SHIPPED), rng, scenario.max_windows)

@@ -8,6 +8,7 @@ from dynamix_ps.config.policies import POLICIES
 from dynamix_ps.config.rules import findings
 from dynamix_ps.errors import ConfigError
 from dynamix_ps.messages import Plan
+from dynamix_ps.policy.evidence.weighed import WeighedPolicy
 from dynamix_ps.policy.learned.safety_net import SafetyNet
 from dynamix_ps.policy.registry import make_policy
 from tests.control_plane import config, run_under, view
@@ -37,7 +38,8 @@ def test_no_two_contenders_are_the_same() -> None:
 def test_only_our_own_learned_policy_has_a_safety_net() -> None:
     def nets(name: str) -> bool:
         cluster = config().model_copy(update={"policy": CONTENDERS[name].policy})
-        return isinstance(make_policy(cluster, 3, np.random.default_rng(0)), SafetyNet)
+        policy = make_policy(cluster, 3, np.random.default_rng(0))
+        return isinstance(policy, WeighedPolicy) and isinstance(policy.inner, SafetyNet)
 
     assert [name for name in CONTENDERS if nets(name)] == ["ppo"]
 
