@@ -24,7 +24,7 @@ pytestmark = pytest.mark.timeout(240)
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 RESULTS = ROOT / "benchmarks" / "results"
-SHOWN = 4  # figures with an interval
+SHOWN = 5  # figures with an interval
 LAUNCH = "dynamix launch -c examples/cluster.yaml -- python"
 
 
