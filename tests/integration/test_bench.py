@@ -20,11 +20,11 @@ from tests.launching import dynamix, wait_for
 
 pytestmark = pytest.mark.timeout(300)
 
-FIRST, SECOND = (CellName("homogeneous", "digits-mlp", contender, 1) for contender in ("static-16", "proportional"))
+FIRST, SECOND = (CellName("h-level-4", "digits-mlp", contender, 1) for contender in ("static-16", "proportional"))
 GRID = """\
 name: tiny
 seeds: [1]
-scenarios: [homogeneous]
+scenarios: [h-level-4]
 workloads: [digits-mlp]
 contenders: [static, proportional]
 static_sizes: [16]
