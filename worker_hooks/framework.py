@@ -122,8 +122,11 @@ class Framework(ABC):
         in the optimizers, which stays as it is then."""
 
     @abstractmethod
-    def _check_storable(self, state: object) -> None:
-        """Raises CheckpointError unless `_pack` can hold this state of a registered object."""
+    def _storable(self, state: Any, where: str) -> Any:
+        """This state of a registered object as `_pack` can hold it. `where`: its name in an error.
+
+        Raises CheckpointError if there is no such form.
+        """
 
     @abstractmethod
     def _hyperparameters(self) -> Any:

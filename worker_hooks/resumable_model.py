@@ -54,7 +54,7 @@ class ResumableModel(EnteringModel):
                     "and load_state_dict()"
                 )
             try:
-                self._check_storable(one.state_dict())
+                self._storable(one.state_dict(), "its state")
             except CheckpointError as error:
                 raise TrainingError(f"run.register({name}=...): no checkpoint can hold its state: {error}") from error
             self._registered[name] = one
@@ -94,7 +94,7 @@ class ResumableModel(EnteringModel):
             unit=self._settings.unit,
             largest_lr=self._observer.progress.largest_lr,
             progress=None if math.isnan(ratio) else ratio,
-            registered={name: one.state_dict() for name, one in self._registered.items()},
+            registered={name: self._storable(one.state_dict(), name) for name, one in self._registered.items()},
         )
 
     def state_dict(self) -> dict[str, Any]:

@@ -9,15 +9,27 @@ import pytest
 
 from tests.cases.harness import case_of, flat, in_double
 from tests.cases.plain import plain_attach, put_together
-from tests.cases.scripts import accumulation, gradients, loaders, normalisation, parameters, phases, seeds, weighted
+from tests.cases.scripts import (
+    accumulation,
+    gradients,
+    kept,
+    loaders,
+    normalisation,
+    parameters,
+    phases,
+    seeds,
+    weighted,
+)
 from tests.forked import ForkServer, Worker
 
-ELSEWHERE = {"steps", "folds", "batch_norm", "token_loss", "token_counts"}  # helpers, and what has a test of its own
+# helpers, and what has a test of its own
+ELSEWHERE = {"steps", "folds", "batch_norm", "gan", "flattened", "token_loss", "token_counts"}
 CASES = [
     f"{module.__name__.rsplit('.', 1)[1]}.{name}"
-    for module in (gradients, loaders, accumulation, normalisation, parameters, phases, seeds, weighted)
+    for module in (gradients, kept, loaders, accumulation, normalisation, parameters, phases, seeds, weighted)
     for name, value in vars(module).items()
-    if callable(value) and getattr(value, "__module__", None) == module.__name__ and name not in ELSEWHERE
+    if callable(value) and getattr(value, "__module__", None) == module.__name__
+    if name not in ELSEWHERE and not name.startswith("_")
 ]
 PLANS = [[1, [8, 24]], [4, [28, 4]]]  # B stays, so that scripts may count on it
 TOLERANCE = {"gradients.bf16_parameters": 0.02}
@@ -48,6 +60,12 @@ def check(name: str, workers: list[Worker]) -> None:
     assert list(flat(first)) == pytest.approx(list(flat(alone)), rel=tolerance, abs=tolerance)
 
 
+@pytest.mark.parametrize("name", ["normalisation.gan", "kept.two_tasks", "kept.views_of_the_iteration_before"])
+def test_one_worker_is_plain_training(name: str, server: ForkServer, tmp_path: Path) -> None:
+    job = {"name": name, "plans": []}
+    check(name, server.run("tests.cases.harness:work", job, tmp_path, (32,), mode="observe", lr_rule="none"))
+
+
 THREE = [
     "gradients.layer_of_some_samples",
     "accumulation.over_batches",
@@ -55,6 +73,9 @@ THREE = [
     "phases.evaluation",
     "weighted.padded_tokens",
     "weighted.parts_of_the_batch",
+    "kept.two_tasks",
+    "kept.flat_buffer",
+    "kept.own_gradient_tensors",
 ]
 
 

@@ -20,6 +20,7 @@ CASES = {
     "sync_batch_norm": "SyncBatchNorm .* not supported; use BatchNorm",
     "backward_after_the_sum": r"loss.backward\(\) has added gradients of this worker alone",
     "changed_before_the_sum": r"the gradient of \S+ was changed between loss.backward\(\) and run.backward\(\)",
+    "flat_buffer_over_batches": r"the gradient of 2.bias is a part of a tensor .*call run.backward\(\) for every batch",
     "frozen_while_it_accumulates": "no longer trained have gradients of earlier batches .*: 0.bias, 0.weight; freeze",
     "frozen_while_one_worker_accumulates": "no longer trained have gradients .*: 1.bias, 1.weight; freeze",
     "thawed_between_two_sums": r"parameter 0.\S+ was trained for a while between two sums",

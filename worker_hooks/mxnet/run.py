@@ -216,8 +216,8 @@ class Run(Training):
 
         return put_back
 
-    def _check_storable(self, state: object) -> None:
-        mxnet_state.check_storable(state)
+    def _storable(self, state: Any, where: str) -> Any:
+        return mxnet_state.storable(state, where)
 
     def _hyperparameters(self) -> Any:
         return mxnet_state.numbers(self.trainer)

@@ -88,15 +88,21 @@ def restore(packed: BinaryIO, nets: Sequence[Block], trainers: Sequence[Trainer]
     return position
 
 
-def check_storable(state: object) -> None:
-    """Raises CheckpointError unless a checkpoint can hold it: numbers, text, arrays, and lists and dicts of them."""
-    json.dumps(_plain(state, "its state", {}))
+def storable(state: Any, where: str) -> Any:
+    """The same. `where`: its name in an error.
+
+    Raises CheckpointError unless a checkpoint can hold it: numbers, text, arrays, and lists and dicts of them.
+    """
+    json.dumps(_plain(state, where, {}))
+    return state
 
 
 def _plain(value: Any, where: str, arrays: dict[str, NDArray[Any]]) -> Any:
     """`value` as JSON can hold it, and read back equal; arrays go to `arrays`. Raises CheckpointError."""
     if value is None or type(value) in (bool, int, float, str):
         return value
+    if isinstance(value, np.generic):
+        return _plain(value.item(), where, arrays)
     if type(value) is list:
         return [_plain(one, f"{where}[{number}]", arrays) for number, one in enumerate(value)]
     if type(value) is dict and all(type(name) is str for name in value):
@@ -155,7 +161,11 @@ def _optimizer_states(
 
 def numbers(trainer: Trainer) -> dict[str, int | float]:
     """The optimizer's settings that are numbers, such as its learning rate."""
-    return {name: value for name, value in vars(trainer._optimizer).items() if type(value) in (int, float)}
+    plain = {
+        name: value.item() if isinstance(value, np.number) else value
+        for name, value in vars(trainer._optimizer).items()
+    }
+    return {name: value for name, value in plain.items() if type(value) in (int, float)}
 
 
 def named_parameters(net: Block) -> dict[str, Parameter]:

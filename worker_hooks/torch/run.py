@@ -49,6 +49,7 @@ from worker_hooks.torch.micro_batches import MicroBatchedForward
 from worker_hooks.torch.parameters import TrainedParameters
 from worker_hooks.torch.state_copy import copy_state
 from worker_hooks.torch.step_hooks import StepHooks, is_left_out
+from worker_hooks.torch.storable import storable
 from worker_hooks.torch.worker_batches import ForwardOfWorkers, WorkerBatches
 from worker_hooks.training import Training
 
@@ -323,8 +324,8 @@ class Run(Training):
         own = () if self._averages is None else (self._averages,)
         return copy_state([*self.models, *averages], tuple(self.stepped_by), own)
 
-    def _check_storable(self, state: object) -> None:
-        torch_state.check_storable(state)
+    def _storable(self, state: Any, where: str) -> Any:
+        return storable(state, where)
 
     def _hyperparameters(self) -> Any:
         return torch_state.hyperparameters(self.optimizers)

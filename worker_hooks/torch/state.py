@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Mapping, Sequence
 from typing import Any, BinaryIO
 
@@ -15,6 +14,7 @@ from worker_hooks.checkpoint import FORMAT, Position, check_format
 from worker_hooks.saved_fields import read_list, read_table, wrong
 from worker_hooks.torch import tensors_apart
 from worker_hooks.torch.parameters import parameters_of_no_model
+from worker_hooks.torch.storable import storable
 
 
 def write(
@@ -23,7 +23,10 @@ def write(
     position: Position,
     out: BinaryIO,
 ) -> None:
-    """Parameters, buffers, parameters of optimizers alone, optimizer states and `position`, bit for bit."""
+    """Parameters, buffers, parameters of optimizers alone, optimizer states and `position`, bit for bit.
+
+    Raises CheckpointError, which names the key, for a state that could not be read back.
+    """
     torch.save(_gathered(models, optimizers, position), out)
 
 
@@ -42,9 +45,12 @@ def _gathered(
 ) -> dict[str, Any]:
     return {
         "format": FORMAT,
-        "models": [model.state_dict() for model in models],
+        "models": [storable(model.state_dict(), f"the state of model {number}") for number, model in enumerate(models)],
         "others": {name: one.detach() for name, one in parameters_of_no_model(models, optimizers).items()},
-        "optimizers": [{"kind": type(one).__name__, "state": one.state_dict()} for one in optimizers],
+        "optimizers": [
+            {"kind": type(one).__name__, "state": storable(one.state_dict(), f"the state of optimizer {number}")}
+            for number, one in enumerate(optimizers)
+        ],
         "position": position.pack(),
     }
 
@@ -96,17 +102,6 @@ def _put(state: Any, models: Sequence[torch.nn.Module], optimizers: Sequence[tor
     except (RuntimeError, ValueError, KeyError) as error:
         raise CheckpointError(f"not of this model and optimizer: {error}") from error
     return position
-
-
-def check_storable(state: object) -> None:
-    """Raises CheckpointError unless a checkpoint can hold it: numbers, text, tensors, and lists and dicts of them."""
-    packed = io.BytesIO()
-    try:
-        torch.save(state, packed)
-        packed.seek(0)
-        torch.load(packed, map_location="cpu", weights_only=True)
-    except Exception as error:  # whatever pickle raises for a value of another kind
-        raise CheckpointError(f"{type(error).__name__}: {str(error).splitlines()[0]}") from error
 
 
 def hyperparameters(optimizers: Sequence[torch.optim.Optimizer]) -> list[list[dict[str, Any]]]:

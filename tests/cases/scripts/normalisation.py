@@ -50,3 +50,20 @@ def frozen_batch_norm(attach: Any) -> Any:
         optimizer.step()
     run.close()
     return weights(model)
+
+
+def gan(attach: Any) -> Any:
+    """What the generator made before the step of the critic is used again after it."""
+    generator, critic = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 6)), nn.Linear(6, 1)
+    optimizers = [torch.optim.SGD(one.parameters(), lr=0.1) for one in (generator, critic)]
+    run = attach([generator, critic], optimizers, data())
+    for _, real, _ in run.batches(epochs=2):
+        fake = generator(torch.randn(len(real), 4))
+        optimizers[1].zero_grad()
+        run.backward((critic(fake.detach()) - critic(real)).mean())
+        optimizers[1].step()
+        optimizers[0].zero_grad()
+        run.backward(-critic(fake).mean())
+        optimizers[0].step()
+    run.close()
+    return weights(generator, critic)

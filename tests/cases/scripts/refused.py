@@ -21,6 +21,7 @@ from torch.utils.data import (
 
 import dynamix_ps.torch as dynamix
 from tests.cases.harness import data, net
+from tests.cases.scripts.kept import flattened
 
 
 def _start(attach: Any, lr: float = 0.1) -> Any:
@@ -445,3 +446,18 @@ def frozen_while_one_worker_accumulates(attach: Any) -> None:
             optimizer.zero_grad()
         else:
             loss.backward()
+
+
+def flat_buffer_over_batches(attach: Any) -> None:
+    """Gradients are parts of one tensor, and loss.backward() adds to all of them."""
+    model, flat = flattened(net())
+    optimizer = torch.optim.SGD([flat], lr=0.1)
+    run = attach(model, optimizer, data())
+    for number, (_, x, y) in enumerate(run.batches(iterations=8)):
+        loss = mse_loss(model(x), y) / 2
+        if number % 2 == 0:
+            loss.backward()
+            continue
+        run.backward(loss)
+        optimizer.step()
+        flat.grad.zero_()

@@ -8,6 +8,7 @@ import resource
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -258,6 +259,37 @@ class OfAnotherKind:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         raise KeyError("step")
+
+
+def test_numbers_of_numpy_come_back_as_those_of_python(tmp_path):
+    first = make_run()
+    optimizer = first.optimizers[0]
+    scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: np.cos(step / 40))
+    first.register(scheduler=scheduler)
+    train(first, iterations=2)
+    scheduler.step()
+    rate = optimizer.param_groups[0]["lr"]
+    assert type(rate) is np.float64
+    first.save(tmp_path / "x.pt")
+    state = io.BytesIO()
+    torch.save(first.state_dict(), state)
+    state.seek(0)
+    torch.load(state, weights_only=True)
+    second = make_run(resume=tmp_path / "x.pt")
+    assert second.optimizers[0].param_groups[0]["lr"] == rate
+    for run in (first, second):
+        run.close()
+
+
+def test_a_state_that_cannot_come_back_is_refused_with_its_key(tmp_path):
+    run = make_run()
+    train(run, iterations=2)
+    run.optimizers[0].param_groups[0]["note"] = {"by": [1, object()]}
+    expected = r"the state of optimizer 0\['param_groups'\]\[0\]\['note'\]\['by'\]\[1\] is of type object, which"
+    with pytest.raises(CheckpointError, match=expected):
+        run.save(tmp_path / "x.pt")
+    assert not (tmp_path / "x.pt").exists()
+    run.close()
 
 
 def test_what_cannot_be_registered_is_refused(tmp_path):

@@ -206,7 +206,7 @@ def test_a_worker_without_samples_runs_but_does_not_count(monkeypatch):
     monkeypatch.setattr(IterationInFlight, "sizes_due", (0,))
     monkeypatch.setattr(IterationInFlight, "spent_due", (0,))
     run.backward(nn.functional.cross_entropy(run.models[0](batch.data[0]), batch.data[1]))
-    assert all(float(bucket._gradients.abs().sum()) == 0 for bucket in run._exchange.buckets)
+    assert all(float(bucket._places.gradients.abs().sum()) == 0 for bucket in run._exchange.buckets)
     assert all(parameter.grad is None for parameter in run.models[0].parameters())
     run._now.end()
     run.close()

@@ -1,0 +1,265 @@
+"""A bucket of torch gradients: where they are put, summed, and handed to the parameters.
+
+The place of the sum becomes the gradient of its parameter: nothing is copied. Torch lets a script keep a gradient by
+reference, or put a tensor of its own into `.grad`. Where a script does so, gradients get memory of their own, and the
+sum is copied into it.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from dynamix_ps.comm import Comm
+from dynamix_ps.errors import TrainingError
+from worker_hooks.exchange import Bucket, group_parameters
+from worker_hooks.torch.places import Places
+
+_SUMMED_AS = {torch.float16: torch.float32, torch.bfloat16: torch.float32}  # halves would lose the small gradients
+
+
+class TorchBucket(Bucket):
+    """Gradients of `parameters`, of one type and device; then `statistics`, then a trailer.
+
+    Args:
+        statistics: running statistics of normalisation layers (running_statistics.py): their weighted mean goes
+            back into them.
+        trailer_values: number of values of the trailer; 0: another bucket has it.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        comm: Comm,
+        parameters: Sequence[torch.nn.Parameter],
+        statistics: Sequence[torch.Tensor] = (),
+        trailer_values: int = 0,
+    ) -> None:
+        self.name = name
+        self.parameters, self._model_statistics = parameters, statistics
+        first = parameters[0]
+        gradients = sum(p.numel() for p in parameters)
+        values = gradients + sum(s.numel() for s in statistics)
+        dtype = _SUMMED_AS.get(first.dtype, first.dtype)
+        self._like = torch.empty(0, dtype=dtype, device=first.device)  # type and device of the sum
+        self._values = values + trailer_values
+        if first.device.type == "cpu" or not comm.sums_on(first.device.type):
+            self.memory = comm.allocate(self._values, str(dtype).removeprefix("torch."))
+            if first.device.type != "cpu":
+                comm.travels_through(name, self.memory)
+        self._places = self._new_places()
+        sent = torch.zeros_like(self.buffer) if comm.sends_again else None
+        self._sent_places = None if sent is None else Places(sent, parameters, statistics)
+        self.size_bytes = self.buffer.nbytes
+        self.trailer_begin, self.rounded = values, gradients
+        self._missing: set[torch.nn.Parameter] = set()
+        self._weight, self._has_samples = 0.0, False
+        self.carried: dict[torch.nn.Parameter, torch.Tensor] = {}
+        self.present = np.ones(len(parameters), dtype=np.bool_)
+        self._has_halves = any(p.dtype != dtype for p in parameters)
+        self._placed = False  # every gradient is in its place, where the sum arrives
+        self._apart: set[torch.nn.Parameter] = set()  # whose gradients are tensors of the script
+        self._copies = False  # gradients have memory of their own, because the script keeps some
+
+    def _new_places(self) -> Places:
+        if self._like.device.type == "cpu":
+            buffer = torch.from_numpy(self.memory)
+        else:
+            buffer = self._like.new_zeros(self._values)
+        return Places(buffer, self.parameters, self._model_statistics)
+
+    @property
+    def buffer(self) -> torch.Tensor:
+        return self._places.buffer
+
+    @property
+    def own(self) -> torch.Tensor:
+        return self._own_places.buffer
+
+    @property
+    def views(self) -> dict[torch.nn.Parameter, torch.Tensor]:
+        """Where the sum of each gradient arrives."""
+        return self._places.views
+
+    @property
+    def own_views(self) -> dict[torch.nn.Parameter, torch.Tensor]:
+        """Where the gradients of this process are sent from."""
+        return self._own_places.views
+
+    @property
+    def _own_places(self) -> Places:
+        return self._sent_places or self._places
+
+    def open(self, weight: float, has_samples: bool) -> None:
+        self._weight, self._has_samples = weight, has_samples
+        self._apart, keeps = self._places.look()
+        if keeps and not self._copies:
+            self._places.leave(self.memory)
+            self._places, self._copies = self._new_places(), True
+        self._missing = set(self.views)
+        self._placed = not (self._has_halves or self._copies or self._apart)
+        self.present[:] = True
+
+    def take(self, parameter: torch.nn.Parameter) -> None:
+        """Put a new gradient into its place, scaled. Raises TrainingError when it comes twice."""
+        if parameter not in self._missing:
+            raise TrainingError(
+                "a gradient arrived twice in one run.backward(): use checkpoint(..., use_reentrant=False), "
+                "and call run.backward() once for the sum of all losses"
+            )
+        self._put(parameter)
+        self._missing.discard(parameter)
+
+    def _put(self, parameter: torch.nn.Parameter) -> None:
+        """The place of the sum becomes the gradient at once: the memory of backward is free for what comes next.
+
+        A tensor of the script stays the gradient.
+        """
+        gradient, place = parameter.grad, self.own_views[parameter]
+        assert gradient is not None
+        gradient = gradient.detach()
+        if gradient.is_sparse:
+            warnings.warn("sparse gradients are summed as dense ones, which are as large as the weights", stacklevel=2)
+            gradient = gradient.to_dense()
+        if not self._weight:
+            place.zero_()
+        elif gradient.dtype == place.dtype:
+            torch.mul(gradient, self._weight, out=place)
+        else:
+            place.copy_(gradient).mul_(self._weight)
+        if self.carried and (more := self.carried.pop(parameter, None)) is not None:
+            place.add_(more)
+        if parameter.dtype == place.dtype and not self._copies and parameter not in self._apart:
+            parameter.grad = self.views[parameter]
+
+    def is_full(self) -> bool:
+        return not self._missing
+
+    def fill_gaps(self) -> None:
+        if not self._missing:
+            return
+        self._placed = False
+        for number, parameter in enumerate(self.parameters):
+            if parameter not in self._missing:
+                continue
+            if self._has_samples and parameter.grad is not None:
+                self._put(parameter)  # an earlier backward outside run.backward() has accumulated it
+            elif (more := self.carried.pop(parameter, None)) is not None:
+                self.own_views[parameter].copy_(more)
+            else:
+                self.own_views[parameter].zero_()
+                self.present[number] = False
+        self._missing.clear()
+
+    def carry(self, before: float, weight: float) -> None:
+        """The gradients so far are of batches with weight `before`; the next batch has another one.
+
+        They stay where they are, scaled, so that the script can still drop them by zero_grad(). Where this worker has
+        no samples they are set aside, because the gradients of the next batch count for nothing.
+        """
+        for parameter, place in self.views.items():
+            if parameter.grad is None:
+                continue
+            if before and weight:
+                parameter.grad.mul_(before / weight)
+                continue
+            if before:
+                earlier = self.carried.get(parameter)
+                scaled = parameter.grad.detach().to_dense().to(place.dtype) * before
+                self.carried[parameter] = scaled if earlier is None else earlier.add_(scaled)
+            if parameter in self._apart:
+                parameter.grad.zero_()
+            else:
+                parameter.grad = None
+
+    def squared(self, own: bool = False) -> float:
+        gradients = (self._own_places if own else self._places).gradients
+        return float(torch.dot(gradients, gradients))
+
+    def is_finite(self) -> bool:
+        return all(math.isfinite(float(end)) for end in torch.aminmax(self._places.gradients))
+
+    def clear(self) -> None:
+        for parameter in self.parameters:
+            if parameter.grad is not None:
+                parameter.grad.zero_()
+
+    def scale(self, factor: float) -> None:
+        self._places.gradients.mul_(factor)
+
+    def scale_statistics(self, factor: float) -> None:
+        for statistic, place in self._places.statistics:
+            torch.mul(place if factor else statistic, factor or 1.0, out=place)
+
+    def write_statistics(self, active: Sequence[bool], share: float) -> None:
+        """Put `share` times the running statistics into their places; zeros where they are not `active`."""
+        for (statistic, place), counts in zip(self._own_places.statistics, active, strict=True):
+            if counts and share:
+                torch.mul(statistic, share, out=place)
+            else:
+                place.zero_()
+
+    def deliver_statistics(self, active: Sequence[bool]) -> None:
+        """Make the summed statistics those of the model."""
+        for (statistic, place), counts in zip(self._places.statistics, active, strict=True):
+            if counts:
+                statistic.data.copy_(place)  # as batch norm does it itself: graphs that know the statistic stay valid
+
+    def write_trailer(self, values: NDArray[np.float64]) -> None:
+        self.own[self.trailer_begin :].copy_(torch.from_numpy(values))
+
+    def read_trailer(self) -> NDArray[np.floating[Any]]:
+        values: NDArray[np.floating[Any]] = self.buffer[self.trailer_begin :].clone().cpu().numpy()
+        return values
+
+    def deliver(self, present: NDArray[np.bool_]) -> None:
+        if self._placed:
+            return
+        for (parameter, place), has_gradient in zip(self.views.items(), present.tolist(), strict=True):
+            if has_gradient:
+                self._deliver(parameter, place)
+            elif parameter in self._apart:
+                parameter.grad.zero_()
+            else:
+                parameter.grad = None  # a worker without samples may have one that counts for nothing
+
+    def _deliver(self, parameter: torch.nn.Parameter, place: torch.Tensor) -> None:
+        gradient, apart = parameter.grad, self._copies or parameter in self._apart
+        if apart and gradient is not None and not gradient.is_sparse:
+            gradient.copy_(place)
+        elif apart or place.dtype != parameter.dtype:
+            parameter.grad = place.to(parameter.dtype, copy=True)
+        else:
+            parameter.grad = place
+
+
+def layout_buckets(
+    parameters: Sequence[torch.nn.Parameter],
+    statistics: Sequence[torch.Tensor],
+    bucket_bytes: int,
+    comm: Comm,
+    prefix: str,
+    behind: int,
+) -> list[TorchBucket]:
+    """Buckets of about `bucket_bytes`; the last one has `statistics` and a trailer of `behind` values too."""
+    groups = group_parameters(
+        [p.numel() * p.element_size() for p in parameters],
+        [(_SUMMED_AS.get(p.dtype, p.dtype), p.device) for p in parameters],
+        bucket_bytes,
+    )
+    return [
+        TorchBucket(
+            f"{prefix}.gradients.{index}",
+            comm,
+            [parameters[number] for number in group],
+            statistics if group is groups[-1] else (),
+            behind if group is groups[-1] else 0,
+        )
+        for index, group in enumerate(groups)
+    ]

@@ -1,0 +1,94 @@
+"""The places of gradients in a flat buffer, and what the script does with tensors that are such places.
+
+Torch lets a script keep a gradient by reference, also a view of it: after `zero_grad()` the next backward pass gets new
+memory. It also lets a script put a tensor of its own into `.grad`, such as a part of one flat tensor, and backward adds
+to it in place. `Places.look` sees both.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from numpy.typing import NDArray
+from torch import nn
+
+from dynamix_ps.errors import TrainingError
+
+_left: list[Any] = []  # memory that arrays of the script may still refer to
+_SHARED_MEMORY = "/dev/shm"  # where torch puts memory that it moves
+
+
+class Places:
+    """The places of the gradients of `parameters`, and behind them of running `statistics`, in `buffer`."""
+
+    def __init__(
+        self,
+        buffer: torch.Tensor,
+        parameters: Sequence[nn.Parameter],
+        statistics: Sequence[torch.Tensor],
+    ) -> None:
+        self.buffer = buffer
+        tensors = (*parameters, *statistics)
+        sizes = [tensor.numel() for tensor in tensors]
+        parts = torch.split(buffer[: sum(sizes)], sizes)
+        # of each the changes are counted by itself
+        views = [part.view(tensor.shape).data for part, tensor in zip(parts, tensors, strict=True)]
+        self.views = dict(zip(parameters, views, strict=False))
+        self.statistics = list(zip(statistics, views[len(parameters) :], strict=True))
+        self.gradients = buffer[: sum(sizes[: len(parameters)])]
+        del parts, views
+        self._tensors = _tensors_on(buffer)
+        self._references = 0
+        for parameter in self.views:
+            view = self.views[parameter]
+            self._references = max(self._references, sys.getrefcount(view))
+        alone = nn.Parameter(buffer[:0])
+        alone.grad = torch.empty_like(alone)
+        gradient = alone.grad
+        self._references_of_gradient = sys.getrefcount(gradient) + 1  # and the argument of `_is_held`
+
+    def look(self) -> tuple[set[nn.Parameter], bool]:
+        """Between two sums: the parameters whose `.grad` is a tensor that the script holds, and whether the script
+        keeps gradients that are places here, or views of them."""
+        apart, keeps = set(), _tensors_on(self.buffer) > self._tensors
+        for parameter in self.views:
+            view, gradient = self.views[parameter], parameter.grad
+            if gradient is None:
+                keeps = keeps or sys.getrefcount(view) > self._references
+            elif gradient is not view and self._is_held(gradient):
+                apart.add(parameter)
+        return apart, keeps
+
+    def _is_held(self, gradient: torch.Tensor) -> bool:
+        """Whether anything but `.grad` and the caller knows this tensor or its memory."""
+        if gradient.is_sparse:
+            return False
+        return sys.getrefcount(gradient) > self._references_of_gradient or _tensors_on(gradient) > 1
+
+    def leave(self, memory: NDArray[Any] | None) -> None:
+        """All tensors in `memory`, which `buffer` is in, get other memory, with the same values.
+
+        On a GPU nothing is copied: the next buffer is another one there.
+
+        Raises TrainingError if there is no memory for it.
+        """
+        if self.buffer.device.type != "cpu":
+            return
+        _left.append(memory)
+        needed_bytes, state = self.buffer.nbytes, os.statvfs(_SHARED_MEMORY)
+        if needed_bytes > state.f_bavail * state.f_frsize:
+            raise TrainingError(
+                f"the script keeps gradients of the sum before, and {_SHARED_MEMORY} has no room for {needed_bytes:,} "
+                "bytes of them; keep copies (parameter.grad.clone()), or make it larger"
+            )
+        self.buffer.untyped_storage().share_memory_()
+
+
+def _tensors_on(buffer: torch.Tensor) -> int:
+    """How many tensors share the memory of `buffer`."""
+    storage = buffer.untyped_storage()  # which counts too
+    return torch._C._storage_Use_Count(storage._cdata) - 1
