@@ -44,6 +44,7 @@ from worker_hooks.plan_switch import PlanSwitch
 from worker_hooks.positioned_model import PositionedModel
 from worker_hooks.rate_guard import RateGuard
 from worker_hooks.sampler import Cursor, GlobalSampler
+from worker_hooks.script_errors import of_sizes
 from worker_hooks.script_limits import ScriptLimits
 from worker_hooks.session import Session
 from worker_hooks.start import (
@@ -78,6 +79,7 @@ class AttachedModel(PositionedModel):
     """A model in training, from joining the other workers to leaving them."""
 
     _samples_in_hand = 0  # of the batch that the script has, or had when it left the loop
+    _samples_before = 0  # of the batch before it
     _read_from: Path | None = None  # checkpoint
     _went_on_at = 0  # iterations of the checkpoint, on the worker that tells of it
     _largest_batch = 0  # samples of this worker that have fitted so far
@@ -449,9 +451,11 @@ class AttachedModel(PositionedModel):
         self._session.abandon(error, self.iteration)
 
     def explained(self, error: BaseException) -> BaseException:
-        """`error`, or if memory has run out in an iteration, an error that says which sizes fit."""
+        """`error`, or one that says what to do: if memory has run out, or a shape is of the sizes before."""
         samples, fitted = self._samples_in_hand, self._largest_batch
-        if not samples or not is_out_of_memory(error):
+        if not is_out_of_memory(error):
+            return of_sizes(error, samples, self._samples_before) or error
+        if not samples:
             return error
         known = f"{fitted} fitted before" if fitted else "no batch fitted before"
         smaller = fitted if 0 < fitted < samples else max(samples // 2, 1)

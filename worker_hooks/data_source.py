@@ -16,8 +16,10 @@ from dynamix_ps.apportion import apportion
 from dynamix_ps.errors import TrainingError
 from worker_hooks.data_set import check_map_style
 from worker_hooks.sampler import Order
+from worker_hooks.script_errors import of_threads
 
 Numbers = NDArray[np.int64]  # of samples
+OWN_THREAD = "open it where it is used first, in __getitem__, or say prefetch: 0 in the cluster file"
 
 
 class DataSource(ABC):
@@ -125,8 +127,15 @@ def fetched_ahead(
     if not depth:
         yield from map(fetch, batches)
         return
+
+    def fetched(numbers: Numbers) -> Any:
+        try:
+            return fetch(numbers)
+        except Exception as error:
+            raise of_threads(error, "the data set", OWN_THREAD) from error
+
     with ThreadPoolExecutor(1, "dynamix-prefetch") as pool:
-        yield from begun_ahead(lambda numbers: pool.submit(fetch, numbers).result, batches, depth)
+        yield from begun_ahead(lambda numbers: pool.submit(fetched, numbers).result, batches, depth)
 
 
 def begun_ahead(

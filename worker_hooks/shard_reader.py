@@ -12,6 +12,7 @@ from itertools import islice
 from typing import Any
 
 from dynamix_ps.errors import DynamixError
+from worker_hooks.script_errors import of_threads
 from worker_hooks.shards import Piece, Report
 
 Open = Callable[[int], Iterator[Any]]  # the samples of a shard, by its number
@@ -164,6 +165,7 @@ class ShardReader:
 
 def _named(error: BaseException, shard: str) -> BaseException:
     """The script's error, which says in which shard it was raised."""
+    error = of_threads(error, "the stream", "open it where it is read, in __iter__")
     if isinstance(error, DynamixError):
         return type(error)(f"shard {shard}: {error}")
     if hasattr(error, "add_note"):  # Python 3.11

@@ -122,7 +122,7 @@ class Training(ResumableModel):
         self._follow_parameters(before_forward=True)
         now, before = self._now, self._weight
         now.begin(batch)
-        self._samples_in_hand = batch.samples
+        self._samples_before, self._samples_in_hand = self._samples_in_hand, batch.samples
         self._weight = now.weight
         self._has_earlier = self._exchange.has_local
         if self._guard is not None and not self._has_earlier:
