@@ -205,6 +205,9 @@ class GradientExchange:
         last.write_trailer(self._trailer)
         last.handle = self._push(last)
 
+    def after_sum(self) -> None:  # frameworks without such hooks do nothing
+        """The iteration has had its sum: hooks of the script on gradients may see it."""
+
     def _encode(self, mine: Sequence[trailer.Contribution], present: NDArray[np.bool_]) -> None:
         first, slots = self._workers.here.start, self._workers.count
         trailer.encode(mine, first, slots, present, self._trailer[: self._told_at], leads=first == self.leader)

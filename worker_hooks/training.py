@@ -301,6 +301,7 @@ class Training(ResumableModel):
         now.summed(view, squared_norm, self._worth.sizes(view, now.spent_due))
         if reason:
             self._roll_back(reason)
+        self._exchange.after_sum()
 
     def _miss(self, missing: Collection[int], iteration: int) -> None:
         """These workers are lost: their samples in the sum of `iteration` come again, and later ones are for others.

@@ -12,6 +12,7 @@ from tests.cases.plain import plain_attach, put_together
 from tests.cases.scripts import (
     accumulation,
     gradients,
+    hooks,
     kept,
     loaders,
     normalisation,
@@ -26,7 +27,7 @@ from tests.forked import ForkServer, Worker
 ELSEWHERE = {"steps", "folds", "batch_norm", "gan", "flattened", "token_loss", "token_counts"}
 CASES = [
     f"{module.__name__.rsplit('.', 1)[1]}.{name}"
-    for module in (gradients, kept, loaders, accumulation, normalisation, parameters, phases, seeds, weighted)
+    for module in (accumulation, gradients, hooks, kept, loaders, normalisation, parameters, phases, seeds, weighted)
     for name, value in vars(module).items()
     if callable(value) and getattr(value, "__module__", None) == module.__name__
     if name not in ELSEWHERE and not name.startswith("_")
@@ -74,6 +75,8 @@ THREE = [
     "weighted.padded_tokens",
     "weighted.parts_of_the_batch",
     "kept.two_tasks",
+    "hooks.clamped_after_attach",
+    "hooks.on_a_layer_of_some_samples",
     "kept.flat_buffer",
     "kept.own_gradient_tensors",
 ]

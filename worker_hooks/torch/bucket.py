@@ -224,7 +224,7 @@ class TorchBucket(Bucket):
         for (parameter, place), has_gradient in zip(self.views.items(), present.tolist(), strict=True):
             if has_gradient:
                 self._deliver(parameter, place)
-            elif parameter in self._apart:
+            elif parameter in self._apart and parameter.grad is not None:
                 parameter.grad.zero_()
             else:
                 parameter.grad = None  # a worker without samples may have one that counts for nothing

@@ -11,8 +11,7 @@ from torch import nn
 
 
 class Glance:
-    """What a quick look at models and optimizers sees: which objects are where, which are frozen or have
-    hooks, where values lie.
+    """What a quick look at models and optimizers sees: which objects are where, which are frozen, where values lie.
 
     Whatever changes a parameter's shape, type or device gives it another place in memory.
     """
@@ -31,8 +30,8 @@ class Glance:
     def _stepped(self) -> list[list[nn.Parameter]]:
         return [list(group["params"]) for optimizer in self._optimizers for group in optimizer.param_groups]
 
-    def _state(self) -> list[tuple[int, bool]]:
-        return [(p.data_ptr() if p.requires_grad else ~p.data_ptr(), bool(p._backward_hooks)) for p in self._parameters]
+    def _state(self) -> list[int]:
+        return [p.data_ptr() if p.requires_grad else ~p.data_ptr() for p in self._parameters]
 
     def same(self) -> bool:
         """Whether another look sees the same."""

@@ -11,10 +11,11 @@ from dynamix_ps.comm import Comm
 from dynamix_ps.errors import TrainingError
 from worker_hooks.exchange import GradientExchange, trailer_length
 from worker_hooks.torch.bucket import layout_buckets
+from worker_hooks.torch.gradient_hooks import Collector, GradientHooks
 from worker_hooks.workers import Workers
 
 
-class TorchExchange(GradientExchange):
+class TorchExchange(GradientExchange, Collector):
     """The exchange of all `parameters` (by name) that a training changes."""
 
     def __init__(
@@ -25,8 +26,13 @@ class TorchExchange(GradientExchange):
         bucket_bytes: int,
         prefix: str,
         workers: Workers | None = None,
+        script_hooks: GradientHooks | None = None,
     ) -> None:
-        """`norms`: layers whose running statistics travel too. `workers`: without it, every process is one."""
+        """`norms`: layers whose running statistics travel too. `workers`: without it, every process is one.
+
+        `script_hooks`: those that the script has registered on the parameters.
+        """
+        self._script_hooks = script_hooks or GradientHooks()
         workers = workers or Workers.one_per_process(comm)
         trained = list(parameters.values())
         check_types(parameters)
@@ -57,6 +63,7 @@ class TorchExchange(GradientExchange):
     def begin(self, weight: float, measure_norm: bool, share: float | None = None) -> None:
         self._check_untouched()
         self.touched.clear()
+        self._script_hooks.open()
         super().begin(weight, measure_norm, share)
 
     def _check_untouched(self) -> None:
@@ -83,6 +90,7 @@ class TorchExchange(GradientExchange):
         return {parameter: place for bucket in self._buckets for parameter, place in bucket.own_views.items()}
 
     def send_rest(self, contribute: Any) -> None:
+        self._script_hooks.close_sum()
         self._active = [norm.training for norm in self._norms for _ in statistics_of([norm])]
         self._last.write_statistics(self._active, self._share)
         super().send_rest(contribute)
@@ -90,6 +98,9 @@ class TorchExchange(GradientExchange):
     def deliver(self, factor: float = 1.0, statistics_factor: float = 1.0) -> None:
         super().deliver(factor, statistics_factor)
         self._last.deliver_statistics(self._active)
+
+    def after_sum(self) -> None:
+        self._script_hooks.after_sum()
 
     def carry(self, before: float, weight: float) -> None:
         """What backward has accumulated is of batches with weight `before`; the next one has `weight`."""

@@ -62,7 +62,7 @@ def attach(
     """
     settings = Settings.from_environment()
     models = [model] if isinstance(model, torch.nn.Module) else list(model)
-    optimizers = [optimizer] if isinstance(optimizer, torch.optim.Optimizer) else list(optimizer)
+    optimizers = list(optimizer) if isinstance(optimizer, Iterable) else [optimizer]
     check_optimizers(optimizers)
     if settings.decides_rate:
         check_rates(optimizers)
@@ -113,6 +113,13 @@ def with_loading(
 def check_optimizers(optimizers: Sequence[torch.optim.Optimizer]) -> None:
     """Raises TrainingError for optimizers whose steps would differ between workers, or need other workers."""
     for optimizer in optimizers:
+        if not isinstance(optimizer, torch.optim.Optimizer):
+            inside = [name for name, one in getattr(optimizer, "__dict__", {}).items() if _is_optimizer(one)]
+            instead = f"the one inside of it, its attribute {inside[0]!r}" if inside else "one, or a list of them"
+            raise TrainingError(
+                f"attach() got a {type(optimizer).__name__} as optimizer, which is no torch.optim.Optimizer, so nobody "
+                f"sees when it steps; give attach() {instead}. The script may call the wrapper as before"
+            )
         if isinstance(optimizer, torch.optim.LBFGS):
             raise TrainingError(
                 "LBFGS calls its closure many times per step and decides by the loss of this worker alone; "
@@ -130,6 +137,10 @@ def check_optimizers(optimizers: Sequence[torch.optim.Optimizer]) -> None:
             )
         if isinstance(optimizer, torch.optim.SparseAdam):
             raise TrainingError("SparseAdam needs sparse gradients, which are summed as dense ones here; use Adam")
+
+
+def _is_optimizer(value: Any) -> bool:
+    return isinstance(value, torch.optim.Optimizer)
 
 
 def check_rates(optimizers: Sequence[torch.optim.Optimizer]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
 import torch
 from torch import nn
@@ -48,7 +48,6 @@ class TrainedParameters:
         self.code = zlib.crc32(repr(self.described()).encode())
         modules = [module for model in self.models for module in model.modules()]
         _check_modules(modules)
-        _check_hooks(self.trained)
         self.norms = [m for m in modules if isinstance(m, _NormBase)]
         self.samples = WeightSamples({**named, **self._compared_buffers()}, total_and_norm)
         added = [name for name, parameter in named.items() if parameter not in self._ever]
@@ -82,7 +81,7 @@ class TrainedParameters:
         """All that `changed` compares."""
         everything = [p for model in self.models for p in model.parameters()]
         everything += [p for optimizer in self.optimizers for group in optimizer.param_groups for p in group["params"]]
-        return [(id(p), p.requires_grad, p.dtype, p.shape, p.device, bool(p._backward_hooks)) for p in everything]
+        return [(id(p), p.requires_grad, p.dtype, p.shape, p.device) for p in everything]
 
     def changed(self) -> bool:
         """Whether anything of what `look_up` found has changed since. Called in every iteration, so it is quick."""
@@ -144,16 +143,6 @@ def _check_modules(modules: Sequence[nn.Module]) -> None:
             raise TrainingError(
                 f"the model is wrapped in {type(module).__name__}, which averages gradients itself without regard to "
                 "batch sizes; give attach() the model inside of it"
-            )
-
-
-def _check_hooks(parameters: Mapping[str, nn.Parameter]) -> None:
-    """Raises TrainingError for hooks that would change a gradient before it is global."""
-    for name, parameter in parameters.items():
-        if parameter._backward_hooks:
-            raise TrainingError(
-                f"parameter {name} has a hook (register_hook), which would see the gradient of this worker alone; "
-                "change the gradient after run.backward(), which makes it global"
             )
 
 

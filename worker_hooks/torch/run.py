@@ -41,6 +41,7 @@ from worker_hooks.torch import watched_calls
 from worker_hooks.torch.averages import AVERAGES, WeightAverages
 from worker_hooks.torch.batches import fetch, stack
 from worker_hooks.torch.compiled import CompiledGraphs, mark_sizes
+from worker_hooks.torch.gradient_hooks import GradientHooks
 from worker_hooks.torch.gradients import TorchExchange
 from worker_hooks.torch.iterable import IterableSource
 from worker_hooks.torch.loader import CLOSED, RunBatchSampler, TorchLoader, check_loader
@@ -85,7 +86,7 @@ class Run(Training):
     ) -> None:
         self.models, self.optimizers = models, optimizers
         self._compiled = CompiledGraphs()
-        self._parameters = TrainedParameters(models, optimizers)
+        self._parameters, self._script_hooks = TrainedParameters(models, optimizers), GradientHooks()
         super().__init__(data, session, batch_size, seed, lengths)
         self._hooks: list[Any] = []
         self.stepped_by: list[torch.optim.Optimizer] = []  # `optimizers`, and those of later phases
@@ -164,6 +165,10 @@ class Run(Training):
     def _has_local(self) -> bool:
         return self._exchange.has_local or self._has_unseen()
 
+    def saw_hook(self, tensor: torch.Tensor) -> None:
+        """The script has registered a hook on the gradient of `tensor`."""
+        self._script_hooks.take_over((name, p) for name, p in self._parameters.trained.items() if p is tensor)
+
     def sees_step(self, optimizer: torch.optim.Optimizer) -> None:
         """Take over an optimizer that attach() does not know, if its gradients are summed.
 
@@ -231,6 +236,7 @@ class Run(Training):
 
     def _lay_out(self) -> list[str]:
         added = self._parameters.look_up()
+        self._script_hooks.take_over(self._parameters.trained.items())
         if self._averages is not None:
             self._averages.follow()
         return added
@@ -278,7 +284,8 @@ class Run(Training):
 
     def _make_exchange(self, prefix: str) -> TorchExchange:
         parameters, bucket_bytes = self._parameters, self._settings.bucket_bytes
-        return TorchExchange(parameters.trained, parameters.norms, self._comm, bucket_bytes, prefix, self._workers)
+        workers, hooks = self._workers, self._script_hooks
+        return TorchExchange(parameters.trained, parameters.norms, self._comm, bucket_bytes, prefix, workers, hooks)
 
     def _squared_norms(self, whole: float) -> Sequence[float]:
         if not isinstance(self._memory, WorkerBatches):
@@ -301,6 +308,7 @@ class Run(Training):
         for hook in self._hooks:
             hook.remove()
         watched_calls.unwatch(self)
+        self._script_hooks.close()
         for forward in self._forwards:
             forward.remove()
         open_runs.remove(self)

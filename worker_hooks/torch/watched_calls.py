@@ -1,10 +1,10 @@
-"""What the script calls in torch itself: `backward` of a loss, `scale` of a GradScaler, `step` of any optimizer, a loop
-over a DataLoader.
+"""What the script calls in torch itself: `backward` of a loss, `scale` of a GradScaler, `step` of any optimizer, a hook
+on a gradient, a loop over a DataLoader.
 
 A script that accumulates gradients calls `loss.backward()` for all but the last part of its batch, and only these calls
 know the losses. A GradScaler's factor is in the loss that it returns. An optimizer that belongs to no training changes
-weights that nobody sums. A DataLoader with `run.batch_sampler()` hands out the batches of that run. So four functions
-of torch are wrapped while a training is open.
+weights that nobody sums. A hook on a gradient waits for the sum. A DataLoader with `run.batch_sampler()` hands out the
+batches of that run. So these functions of torch are wrapped while a training is open.
 """
 
 from __future__ import annotations
@@ -30,6 +30,9 @@ class Watcher(Protocol):
     def sees_step(self, optimizer: torch.optim.Optimizer) -> None:
         """An optimizer is about to step."""
 
+    def saw_hook(self, tensor: torch.Tensor) -> None:
+        """The script has registered a hook on the gradient of `tensor`."""
+
 
 _watchers: list[Watcher] = []
 _undo: list[Callable[[], None]] = []
@@ -42,6 +45,8 @@ def watch(watcher: Watcher) -> None:
         _wrap_backward()
         _wrap_scale()
         _wrap_loops()
+        for name in ("register_hook", "register_post_accumulate_grad_hook"):
+            _wrap_registration(name)
         hook = register_optimizer_step_pre_hook(_before_step)
         _undo.append(hook.remove)
 
@@ -88,6 +93,20 @@ def _wrap_scale() -> None:
 
     setattr(torch.amp.GradScaler, "scale", scale)  # noqa: B010  (its type is overloaded)
     _undo.append(lambda: setattr(torch.amp.GradScaler, "scale", original))
+
+
+def _wrap_registration(name: str) -> None:
+    original = getattr(torch.Tensor, name)
+
+    def register(tensor: torch.Tensor, hook: Any) -> Any:
+        handle = original(tensor, hook)
+        if tensor.is_leaf:
+            for watcher in tuple(_watchers):
+                watcher.saw_hook(tensor)
+        return handle
+
+    setattr(torch.Tensor, name, register)
+    _undo.append(lambda: setattr(torch.Tensor, name, original))
 
 
 def _wrap_loops() -> None:

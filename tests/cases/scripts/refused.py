@@ -461,3 +461,32 @@ def flat_buffer_over_batches(attach: Any) -> None:
         run.backward(loss)
         optimizer.step()
         flat.grad.zero_()
+
+
+def hook_that_changes_a_gradient_of_one_worker(attach: Any) -> None:
+    model, optimizer, run = _start(attach)
+    model[0].weight.register_hook(lambda gradient: gradient.clamp(-0.1, 0.1))
+    _two_batches_per_step(model, optimizer, run)
+
+
+def hook_that_scales_a_gradient_of_one_worker(attach: Any) -> None:
+    model, optimizer, run = _start(attach)
+    model[0].weight.register_post_accumulate_grad_hook(lambda parameter: parameter.grad.mul_(0.5))
+    _two_batches_per_step(model, optimizer, run)
+
+
+def hook_where_gradients_add_up(attach: Any) -> None:
+    model, optimizer, run = _start(attach)
+    model[0].weight.register_hook(lambda gradient: None if gradient.isfinite().all() else gradient.zero_())
+    _two_batches_per_step(model, optimizer, run)
+
+
+def _two_batches_per_step(model: nn.Module, optimizer: torch.optim.Optimizer, run: Any) -> None:
+    for number, (_, x, y) in enumerate(run.batches(iterations=8)):
+        loss = mse_loss(model(x), y) / 2
+        if number % 2 == 0:
+            loss.backward()
+            continue
+        run.backward(loss)
+        optimizer.step()
+        optimizer.zero_grad()

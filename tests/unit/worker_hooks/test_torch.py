@@ -16,6 +16,7 @@ from worker_hooks.batches import Batch
 from worker_hooks.iteration import IterationInFlight
 from worker_hooks.sampler import Cursor, Step
 from worker_hooks.session import Session
+from worker_hooks.torch.join import attach
 from worker_hooks.torch.run import Run
 
 
@@ -133,15 +134,33 @@ def test_two_loops_at_once_are_refused_and_one_that_was_left_is_not():
     run.close()
 
 
-def test_a_hook_of_a_parameter_is_refused_also_later():
-    run = make_run()
+def test_hooks_of_a_script_are_its_own_again_after_the_training():
+    run, seen = make_run(), []
+    parameter = run.models[0][2].weight
+    before, after = (lambda gradient: seen.append("before")), (lambda gradient: seen.append("after"))
+    parameter.register_hook(before)
     train(run, iterations=1)
-    handle = run.models[0][2].weight.register_hook(lambda gradient: gradient.clamp(-1, 1))
-    with pytest.raises(TrainingError, match=r"parameter 2.weight has a hook .*gradient of this worker alone"):
-        train(run, iterations=2)
+    handle = parameter.register_post_accumulate_grad_hook(after)
+    train(run, iterations=1)
     handle.remove()
-    train(run, iterations=3)
+    train(run, iterations=1)
     run.close()
+    assert seen == ["before", "before", "after", "before"]
+    assert list(parameter._backward_hooks.values()) == [before]
+
+
+def test_a_wrapper_that_is_no_optimizer_is_refused_and_what_is_in_it_named():
+    class Warmup:
+        def __init__(self, inner: torch.optim.Optimizer) -> None:
+            self.inner = inner
+
+    model = nn.Linear(4, 2)
+    wrapper = Warmup(torch.optim.SGD(model.parameters(), lr=0.1))
+    expected = r"attach\(\) got a Warmup as optimizer, .*give attach\(\) the one inside of it, its attribute 'inner'"
+    with pytest.raises(TrainingError, match=expected):
+        attach(model, wrapper, make_data())
+    with pytest.raises(TrainingError, match=r"attach\(\) got a Linear as optimizer, .*one, or a list of them"):
+        attach(model, [model], make_data())
 
 
 def test_wrappers_that_average_gradients_themselves_are_refused():
