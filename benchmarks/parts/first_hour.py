@@ -15,8 +15,8 @@ pair begins with the next of them.
 
 `of static` is the geometric mean over the pairs of a policy's samples per second over those of `static`, at least
 LEAST. `shows` is the smallest difference that these pairs can show: t of 95 % times the standard error of the mean
-logarithm. A case that is below LEAST by no more than that is *not decided*. A run without plans differs from `static` in
-nothing but what the policy computes beside it.
+logarithm. A case that is below LEAST by no more than that is *not decided*. A run without plans differs from `static`
+in nothing but what the policy computes beside it.
 
 `uneven` is the largest relative difference of a worker's share from 1/3 in the tenth plan or a later one, and of `long`
 in the last one; at most UNEVEN. `found_s` is how long the first plan took in which each worker has at least 1.5 times
