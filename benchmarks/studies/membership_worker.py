@@ -20,9 +20,9 @@ from torch.nn.functional import cross_entropy
 import dynamix_ps.torch as dynamix
 from benchmarks.studies.membership_job import started_file, steps_file, struck_file, weights_file
 from benchmarks.studies.membership_net import training
+from benchmarks.testbed.names import start_of
 from dynamix_ps.config import variables
 from dynamix_ps.launch.cleanup import processes_of
-from dynamix_ps.launch.holdings import start_of
 
 LONGEST = 2_000  # iterations
 

@@ -1,4 +1,7 @@
-"""Names of the namespaces of a bed. They contain the owner, so that other processes recognise leftover beds."""
+"""Names of the namespaces of a bed. They contain the owner, so that other processes recognise leftover beds.
+
+The owner's pid counts in the owner's PID namespace alone, so a bed of another PID namespace is nobody's leftover here.
+"""
 
 from __future__ import annotations
 
@@ -11,13 +14,13 @@ from pathlib import Path
 NAMESPACES = Path("/run/netns")
 SWITCH = "switch"
 _HOST = re.compile(r"[a-z0-9][a-z0-9-]{0,31}")
-_NAMESPACE = re.compile(r"(dxbed\.(\d+)\.(\d+)\.\d+)\.[a-z0-9-]+")
+_NAMESPACE = re.compile(r"(dxbed\.(\d+)\.(\d+)\.(\d+)\.\d+)\.[a-z0-9-]+")
 _beds = count()
 
 
 def new_bed() -> str:
-    """The prefix of the names of a new bed: the owner's pid, its start time and a number."""
-    return f"dxbed.{os.getpid()}.{_start_of(os.getpid())}.{next(_beds)}"
+    """The prefix of the names of a new bed: the owner's PID namespace, pid and start time, and a number."""
+    return f"dxbed.{_pid_namespace()}.{os.getpid()}.{start_of(os.getpid())}.{next(_beds)}"
 
 
 def check_host(name: str) -> None:
@@ -35,8 +38,9 @@ def namespaces_of(bed: str) -> list[str]:
 
 
 def left_over() -> list[str]:
-    """Beds on this machine whose owner no longer runs."""
-    return sorted({found[1] for found, _ in _all() if _start_of(int(found[2])) != found[3]})
+    """Beds on this machine whose owner, of this PID namespace, no longer runs."""
+    here = [found for found, _ in _all() if int(found[2]) == _pid_namespace()]
+    return sorted({found[1] for found in here if start_of(int(found[3])) != found[4]})
 
 
 def _all() -> Iterator[tuple[re.Match[str], str]]:
@@ -46,7 +50,11 @@ def _all() -> Iterator[tuple[re.Match[str], str]]:
                 yield found, file.name
 
 
-def _start_of(pid: int) -> str:
+def _pid_namespace() -> int:
+    return os.stat("/proc/self/ns/pid").st_ino
+
+
+def start_of(pid: int) -> str:
     """Start time of a process, in clock ticks since boot; empty if there is no such process."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text()

@@ -20,7 +20,7 @@ from dynamix_ps.errors import UsageError
 from dynamix_ps.exit_codes import MEANINGS, exit_code_of
 from dynamix_ps.launch.affinity import core_sets, numa_nodes
 from dynamix_ps.launch.cleanup import release_stale
-from dynamix_ps.launch.holdings import Holdings, make_scratch, new_scratch_path, new_shm_prefix, start_of
+from dynamix_ps.launch.holdings import Holdings, make_scratch, new_scratch_path, new_shm_prefix
 from dynamix_ps.launch.local_group import run_local_group
 from dynamix_ps.launch.reaper import start_reaper
 from dynamix_ps.rpc.fork import SWITCH as GRPC_FORK_SWITCH
@@ -93,10 +93,8 @@ def _isolate(settings: RoleSettings) -> None:
         run_id="",
         shm_prefix=os.environ.setdefault(variables.SHM_PREFIX, new_shm_prefix(name)),
         scratch=str(scratch),
-        launcher_pid=os.getpid(),
-        launcher_start=start_of(os.getpid()),
     )
-    holdings.save()
+    os.set_inheritable(holdings.save(), True)  # the command that this process becomes keeps the record locked
     os.environ.setdefault("BYTEPS_SOCKET_PATH", str(scratch / "w0"))
     start_reaper(holdings, survives_exec=True)
 

@@ -80,6 +80,7 @@ One worker (`dynamix-bpslaunch`)
 
 After the end, whatever the end was
   holdings        the record of what a run holds on a host outside its folder
+  owner_lock      whether the process that holds something still lives
   cleanup         ends processes and removes what a run holds outside its folder
   reaper          the process that cleans up when the launcher or agent is killed
   shared_memory   segments that BytePS leaves behind

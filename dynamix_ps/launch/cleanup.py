@@ -12,7 +12,7 @@ from pathlib import Path
 
 from dynamix_ps.cgroups import hierarchies
 from dynamix_ps.config import variables
-from dynamix_ps.launch.holdings import Holdings, recorded_holdings
+from dynamix_ps.launch.holdings import Holdings, abandoned_holdings
 from dynamix_ps.launch.shared_memory import remove_segments
 
 _GROUP_TRIES = 40
@@ -32,10 +32,9 @@ def release(holdings: Holdings, grace_s: float = 3.0) -> None:
 def release_stale() -> list[str]:
     """Release what dead runs of this user still hold, whose launcher and reaper were killed; returns their run ids."""
     released = []
-    for holdings in recorded_holdings():
-        if holdings.abandoned:
-            release(holdings)
-            released.append(holdings.run_id)
+    for holdings in abandoned_holdings():
+        release(holdings)
+        released.append(holdings.run_id)
     return released
 
 

@@ -1,7 +1,8 @@
 """What a run holds outside its run folder, recorded in its scratch folder, which nobody but its user can enter.
 
 A later run reads the records of dead runs and acts on them, perhaps as root. So it believes only a record that this
-user alone can have written: folder and file are opened without following links, and what is open is checked.
+user alone can have written: folder and file are opened without following links, and what is open is checked. The
+process that made a record keeps it locked until it ends.
 """
 
 from __future__ import annotations
@@ -10,18 +11,28 @@ import json
 import os
 import re
 import secrets
+import socket
 import stat
 import tempfile
-from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass
+from collections.abc import Generator, Iterable, Iterator
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import BinaryIO
+
+from dynamix_ps.launch.owner_lock import hold, owner_has_ended
 
 _RECORD = "holdings.json"
 _LONGEST_RECORD_BYTES = 1 << 20
 _LONGEST_SCRATCH = 80  # characters; a socket's whole path may have 107
 _FOLDER_PREFIX = "dynamix-"
 _OWN_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
-_OWN_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK  # a pipe in its place must not block
+_NOT_BELIEVED = (OSError, ValueError, TypeError, KeyError)
+_OWN_FILE = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK  # a pipe in its place must not block
+
+
+def _boot_id() -> str:
+    return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,15 +46,19 @@ class Holdings:
     shm_prefix: str
     scratch: str
     cgroups: tuple[str, ...] = ()
-    launcher_pid: int = 0
-    launcher_start: str = ""
     host: str = ""  # empty: of any
+    boot_id: str = field(default_factory=_boot_id)
+    machine: str = field(default_factory=socket.gethostname)
 
-    def save(self) -> None:
-        """Write a record into the scratch folder, so that a later run can clean up after this one. Raises OSError."""
-        record = os.open(Path(self.scratch) / _RECORD, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
-        with open(record, "w", encoding="utf-8") as file:
-            file.write(self.to_json())
+    def save(self) -> int:
+        """Write a record into the scratch folder, so that a later run can clean up after this one. Raises OSError.
+
+        Returns a descriptor that locks the record while it is open. Programs that this process starts get no copy.
+        """
+        record = os.open(Path(self.scratch) / _RECORD, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+        hold(record)  # before it is a record: nobody else locks an empty file
+        os.write(record, self.to_json().encode())
+        return record
 
     def to_json(self) -> str:
         return json.dumps(asdict(self))
@@ -55,9 +70,12 @@ class Holdings:
         return cls(**{**data, "cgroups": tuple(data["cgroups"])})
 
     @property
-    def abandoned(self) -> bool:
-        """Whether the process that made them is gone."""
-        return start_of(self.launcher_pid) != self.launcher_start
+    def elsewhere(self) -> bool:
+        """Whether they are on another machine that has the same temporary folder; its locks may not show here.
+
+        A machine that was started anew has another boot id, and its name as before.
+        """
+        return self.boot_id != _boot_id() and self.machine != socket.gethostname()
 
 
 def new_scratch_path(label: str) -> Path:
@@ -107,27 +125,26 @@ def recorded_holdings() -> Iterator[Holdings]:
             yield holdings
 
 
+def abandoned_holdings() -> Generator[Holdings, None, None]:
+    """Those of them whose owner has ended. No other process gets the same ones until the next are asked for."""
+    for scratch in own_scratch_folders():
+        with ExitStack() as held:
+            try:
+                record = held.enter_context(_open_record(scratch))
+                holdings = _read(record, scratch)
+            except _NOT_BELIEVED:
+                continue
+            if not holdings.elsewhere and owner_has_ended(record.fileno()):
+                yield holdings
+
+
 def read_record(scratch: Path) -> Holdings | None:
     """The record in a scratch folder, if only this user can have written it and it is whole; otherwise none."""
     try:
-        folder = _open_own_folder(scratch)
-        try:
-            holdings = Holdings.from_json(_read_own_file(_RECORD, folder))
-        finally:
-            os.close(folder)
-    except (OSError, ValueError, TypeError, KeyError):
+        with _open_record(scratch) as record:
+            return _read(record, scratch)
+    except _NOT_BELIEVED:
         return None
-    told = holdings.scratch == str(scratch) and holdings.shm_prefix.startswith("dynamix_")
-    return holdings if told and re.fullmatch(r"[0-9a-f]{8,}|", holdings.run_id) else None
-
-
-def start_of(pid: int) -> str:
-    """When a process began, in clock ticks since boot; empty if it is gone. With the pid this identifies a process."""
-    try:
-        stat_line = Path(f"/proc/{pid}/stat").read_text()
-    except OSError:
-        return ""
-    return stat_line.rpartition(")")[2].split()[19]
 
 
 def _scratch_base() -> Path:
@@ -143,13 +160,27 @@ def _open_own_folder(path: Path) -> int:
     return handle
 
 
-def _read_own_file(name: str, folder: int) -> str:
-    """The text of a regular file of this user that nobody else can open. Raises OSError if it is not that."""
-    with open(os.open(name, _OWN_FILE, dir_fd=folder), "rb") as file:
-        found = os.fstat(file.fileno())
-        if not stat.S_ISREG(found.st_mode) or found.st_nlink != 1 or not _is_private(found):
-            raise PermissionError(f"{name} is no regular file of this user alone")
-        return file.read(_LONGEST_RECORD_BYTES).decode()
+def _open_record(scratch: Path) -> BinaryIO:
+    """A regular file of this user that nobody else can open, in such a folder. Raises OSError if it is not that."""
+    folder = _open_own_folder(scratch)
+    try:
+        record = os.fdopen(os.open(_RECORD, _OWN_FILE, dir_fd=folder), "rb")
+    finally:
+        os.close(folder)
+    found = os.fstat(record.fileno())
+    if not stat.S_ISREG(found.st_mode) or found.st_nlink != 1 or not _is_private(found):
+        record.close()
+        raise PermissionError(f"{_RECORD} is no regular file of this user alone")
+    return record
+
+
+def _read(record: BinaryIO, scratch: Path) -> Holdings:
+    """Raises ValueError, TypeError or KeyError when the file is no record of this scratch folder."""
+    holdings = Holdings.from_json(record.read(_LONGEST_RECORD_BYTES).decode())
+    told = holdings.scratch == str(scratch) and holdings.shm_prefix.startswith("dynamix_")
+    if not told or not re.fullmatch(r"[0-9a-f]{8,}|", holdings.run_id):
+        raise ValueError(f"not the record of {scratch}")
+    return holdings
 
 
 def _is_private(found: os.stat_result) -> bool:

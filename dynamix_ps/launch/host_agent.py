@@ -54,7 +54,6 @@ from dynamix_ps.launch.holdings import (
     new_scratch_path,
     new_shm_prefix,
     recorded_holdings,
-    start_of,
 )
 from dynamix_ps.launch.host_facts import inspected
 from dynamix_ps.launch.network_probe import NetworkProbe
@@ -228,11 +227,9 @@ class HostAgent:
             shm_prefix=run.shm_prefix,
             scratch=str(scratch),
             cgroups=tuple(map(str, run.emulation.groups)),
-            launcher_pid=os.getpid(),
-            launcher_start=start_of(os.getpid()),
             host=message.host,
         )
-        holdings.save()
+        self._held.callback(os.close, holdings.save())
         self._reaper = Reaper(holdings, self)
         self._held.callback(self._reaper.close)
         self._held.callback(release, holdings)
@@ -303,7 +300,8 @@ class HostAgent:
 def _outlast_earlier_agent(message: Prepare) -> None:
     """Wait until an agent that this run has lost here has ended its roles: it knows them by run and host alone."""
     deadline_s = time.monotonic() + _EARLIER_AGENT_S
-    while any((held.run_id, held.host) == (message.run_id, message.host) for held in recorded_holdings()):
+    same = (message.run_id, message.host)
+    while any((held.run_id, held.host) == same and not held.elsewhere for held in recorded_holdings()):
         if time.monotonic() > deadline_s:
             raise EnvironmentNotReady(
                 f"host {message.host}: an earlier agent of this run has not ended within {_EARLIER_AGENT_S:g} s; see "

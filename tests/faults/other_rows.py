@@ -60,6 +60,11 @@ HELD_ELSEWHERE = (
         f"{_LAUNCH}::test_what_a_run_left_whose_reaper_died_too_is_removed_by_the_next_run",
     ),
     HeldElsewhere(
+        "launch-in-another-pid-namespace",
+        "a run with the same temporary folder and shared memory goes on untouched",
+        f"{_LAUNCH}::test_a_run_is_not_touched_by_one_in_another_pid_namespace_with_the_same_folders",
+    ),
+    HeldElsewhere(
         "checkpoint-damaged",
         "refused with its path, and the one before it is used",
         "tests/unit/worker_hooks/test_checkpoint.py::test_a_damaged_checkpoint_is_refused_and_the_one_before_it_used",

@@ -12,6 +12,7 @@ import shlex
 import signal
 import socket
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -334,6 +335,36 @@ def test_a_run_that_goes_on_is_not_touched_by_the_next_run(tmp_path: Path) -> No
         code, output, _ = launch(second, "started(); finished()")
         assert code == 0, output
         assert len(list(processes_of(run.run_id))) == 1
+        assert len(scratch_of(run.run_id)) == 1
+        run.process.send_signal(signal.SIGINT)
+        run.end()
+    finally:
+        kill_all(run.run_id, [run.process])
+    assert_nothing_left(run.run_id)
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can make namespaces")
+def test_a_run_is_not_touched_by_one_in_another_pid_namespace_with_the_same_folders(tmp_path: Path) -> None:
+    first, second = tmp_path / "1", tmp_path / "2"
+    first.mkdir()
+    second.mkdir()
+    run = Running(first, FOR_EVER)
+    try:
+        worker = next(iter(processes_of(run.run_id)))
+        environ = dict(line.partition("=")[::2] for line in Path(f"/proc/{worker}/environ").read_text().split("\0"))
+        segment = Path("/dev/shm", f"{environ['BYTEPS_SHM_PREFIX']}x")
+        segment.touch()
+        job = f"{sys.executable} -m dynamix_ps.cli.main launch -c {cluster_file(second)} -- python"
+        command = [
+            "unshare",
+            "--pid",
+            "--fork",
+            "--mount-proc",
+            *job.split(),
+            str(script(second, "started(); finished()")),
+        ]
+        subprocess.run(command, cwd=second, env=environment(), check=True, timeout=60)
+        assert segment.exists()
         assert len(scratch_of(run.run_id)) == 1
         run.process.send_signal(signal.SIGINT)
         run.end()

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -18,12 +19,12 @@ from dynamix_ps.launch.cleanup import is_group_of, release, release_stale
 from dynamix_ps.launch.cpu_quota import find_controller
 from dynamix_ps.launch.holdings import (
     Holdings,
+    abandoned_holdings,
     make_scratch,
     new_scratch_path,
     new_shm_prefix,
     own_scratch_folders,
     read_record,
-    start_of,
 )
 from dynamix_ps.launch.shared_memory import remove_segments
 from tests.launching import wait_for
@@ -47,13 +48,18 @@ def released() -> int:
     return release_stale().count(RUN_ID)
 
 
-def saved(cgroups: tuple[str, ...] = (), launcher_pid: int = 0) -> Holdings:
-    """The record of a run whose launcher is dead, unless it is a process that runs."""
-    scratch = make_scratch(new_scratch_path(RUN_ID), sockets=2)
-    start = start_of(launcher_pid) if launcher_pid else "1"
-    holdings = Holdings(RUN_ID, new_shm_prefix(RUN_ID), str(scratch), cgroups, launcher_pid, start)
-    holdings.save()
+def saved() -> Holdings:
+    """The record of a run whose launcher is dead."""
+    holdings, lock = living()
+    os.close(lock)
     return holdings
+
+
+def living(**changes: str) -> tuple[Holdings, int]:
+    """The record of a run whose launcher lives, until the descriptor is closed."""
+    scratch = make_scratch(new_scratch_path(RUN_ID), sockets=2)
+    holdings = replace(Holdings(RUN_ID, new_shm_prefix(RUN_ID), str(scratch)), **changes)  # type: ignore[arg-type]
+    return holdings, holdings.save()
 
 
 def test_everything_of_a_run_is_for_its_user_alone_and_has_a_name_nobody_foresees(temporary: Path) -> None:
@@ -68,11 +74,71 @@ def test_everything_of_a_run_is_for_its_user_alone_and_has_a_name_nobody_foresee
 
 
 def test_the_record_of_a_dead_run_is_believed_and_that_of_a_living_one_is_left(temporary: Path) -> None:
-    dead, living = saved(), saved(launcher_pid=os.getpid())
+    dead, (alive, lock) = saved(), living()
     assert read_record(Path(dead.scratch)) == dead
     assert released() == 1
-    assert [folder for folder in own_scratch_folders() if folder.parent == temporary] == [Path(living.scratch)]
-    release(living)
+    assert [folder for folder in own_scratch_folders() if folder.parent == temporary] == [Path(alive.scratch)]
+    release(alive)
+    os.close(lock)
+
+
+def test_programs_that_the_launcher_starts_do_not_keep_its_run_alive(temporary: Path) -> None:
+    _, lock = living()
+    with subprocess.Popen(["sleep", "300"], close_fds=False) as child:
+        os.close(lock)
+        assert released() == 1
+        child.kill()
+
+
+@needs_another_user
+def test_a_run_in_another_pid_namespace_with_the_same_folders_is_left_alone_until_it_is_dead(temporary: Path) -> None:
+    alive, lock = living()
+    segment = Path("/dev/shm", f"{alive.shm_prefix}0_x")
+    segment.touch(0o600)
+    release_there = ["unshare", "--pid", "--fork", "--mount-proc", sys.executable, "-c", _RELEASE]
+
+    def released_there() -> str:
+        environ = {**os.environ, "TMPDIR": str(temporary)}
+        return subprocess.run(
+            release_there, env=environ, capture_output=True, text=True, check=True, timeout=60
+        ).stdout.strip()
+
+    try:
+        assert released_there() == "[]"
+        assert segment.exists()
+        assert Path(alive.scratch, "w1").exists()
+        os.close(lock)
+        assert released_there() == f"['{RUN_ID}']"
+        assert not segment.exists()
+        assert not Path(alive.scratch).exists()
+    finally:
+        segment.unlink(missing_ok=True)
+
+
+_RELEASE = f"from dynamix_ps.launch.cleanup import release_stale as r; print([run for run in r() if run == '{RUN_ID}'])"
+
+
+@pytest.mark.parametrize(
+    ("machine", "boot_id", "expected"), [("another", "another", 0), (None, "before", 1), ("another", None, 1)]
+)
+def test_a_run_of_another_machine_is_left_alone_as_its_lock_may_not_show_here(
+    temporary: Path, machine: str | None, boot_id: str | None, expected: int
+) -> None:
+    """This machine before it was started anew, and another container on it, are known by one of the two."""
+    told = {name: value for name, value in (("machine", machine), ("boot_id", boot_id)) if value is not None}
+    holdings, lock = living(**told)
+    os.close(lock)
+    assert released() == expected
+    assert Path(holdings.scratch).exists() == (not expected)
+
+
+def test_two_that_look_at_the_same_time_do_not_release_the_same_run(temporary: Path) -> None:
+    saved()
+    first = abandoned_holdings()
+    assert next(found for found in first if found.run_id == RUN_ID)
+    assert released() == 0
+    first.close()
+    assert released() == 1
 
 
 def _link_to(record: Path, text: str) -> None:
@@ -141,7 +207,7 @@ def test_another_user_cannot_make_root_kill_or_remove_anything(temporary: Path) 
     victim = subprocess.Popen(["sleep", "300"])
     false_group = temporary / f"dynamix-{RUN_ID}-w0"
     scratch = temporary / f"dynamix-{RUN_ID}-0123456789abcdef"
-    text = Holdings(RUN_ID, f"dynamix_{RUN_ID}_", str(scratch), (str(false_group),), 1, "never").to_json()
+    text = Holdings(RUN_ID, f"dynamix_{RUN_ID}_", str(scratch), (str(false_group),)).to_json()
     (temporary / "of_root.json").write_text(text)  # such as a file of root whose content he could influence
 
     def plant() -> None:
