@@ -11,13 +11,17 @@ from benchmarks.testbed.commands import BedError
 from benchmarks.testbed.removal import remove_left_over
 from dynamix_ps.errors import EnvironmentNotReady
 from dynamix_ps.launch.cleanup import release_stale
+from dynamix_ps.launch.owner_lock import hold, owner_has_ended
 
 _PREFIX = "dx-cell-"
+_OWN_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
 
 
 def cell_folder() -> Path:
     """A new folder for the run of a cell. This process removes it; `remove_leftovers` does if it was killed."""
-    return Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{os.getpid()}-"))
+    folder = Path(tempfile.mkdtemp(prefix="dx-new-cell-"))
+    hold(os.open(folder, _OWN_FOLDER))  # open until this process ends
+    return folder.rename(folder.with_name(folder.name.replace("dx-new-cell-", _PREFIX)))
 
 
 def remove_leftovers() -> list[str]:
@@ -27,12 +31,23 @@ def remove_leftovers() -> list[str]:
         EnvironmentNotReady: a test bed cannot be removed, for lack of permission for example.
     """
     lines = [f"run {run_id}: processes, shared memory, control groups" for run_id in release_stale()]
-    for folder in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*-*"):
-        owner = folder.name.removeprefix(_PREFIX).partition("-")[0]
-        if not Path("/proc", owner).exists():
-            shutil.rmtree(folder, ignore_errors=True)
-            lines.append(f"folder {folder}")
+    lines += [f"folder {folder}" for folder in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*") if _removed(folder)]
     try:
         return [*lines, *(f"test bed {bed}" for bed in remove_left_over())]
     except BedError as error:
         raise EnvironmentNotReady(f"a test bed is left over and cannot be removed: {error}; try as root") from error
+
+
+def _removed(folder: Path) -> bool:
+    """Remove the folder of a cell, unless its process lives."""
+    try:
+        handle = os.open(folder, _OWN_FOLDER)
+    except OSError:
+        return False
+    try:
+        ended = owner_has_ended(handle)
+        if ended:
+            shutil.rmtree(folder, ignore_errors=True)
+        return ended
+    finally:
+        os.close(handle)
