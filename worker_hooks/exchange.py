@@ -36,15 +36,18 @@ def group_parameters(sizes_bytes: Sequence[int], kinds: Sequence[Hashable], buck
 
     Args:
         sizes_bytes: of every trainable parameter.
-        kinds: type and device of every parameter; a bucket has one kind.
+        kinds: type and device of every parameter; a bucket has one kind, but for parameters without elements.
 
     Raises TrainingError when there is no parameter.
     """
     groups: list[list[int]] = []
     filled = 0
-    for number in reversed(range(len(sizes_bytes))):
+    for number in sorted(range(len(sizes_bytes)), key=lambda one: (sizes_bytes[one] > 0, one), reverse=True):
         size = sizes_bytes[number]
-        if groups and filled + size <= bucket_bytes and kinds[groups[-1][0]] == kinds[number]:
+        if groups and not size:  # no data plane sums an empty buffer
+            alike = [group for group in groups if kinds[group[0]] == kinds[number]]
+            (alike or groups)[-1].append(number)
+        elif groups and filled + size <= bucket_bytes and kinds[groups[-1][0]] == kinds[number]:
             groups[-1].append(number)
             filled += size
         else:

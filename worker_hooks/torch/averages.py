@@ -29,7 +29,7 @@ from torch.optim.swa_utils import get_ema_multi_avg_fn
 
 from dynamix_ps.errors import CheckpointError, TrainingError
 from worker_hooks.saved_fields import read_number, read_table
-from worker_hooks.torch.parameters import HALVES, TrainedParameters
+from worker_hooks.torch.parameters import TrainedParameters, precise
 
 AVERAGES = "averaged weights"  # their name in checkpoints, which no object of the script can have
 Key = torch.Tensor | tuple[nn.Module, str]  # a parameter; a buffer by its module and its name there
@@ -73,7 +73,7 @@ class WeightAverages:
         self._trained = [key for key in self._trained if key in present]
         for key, one in list(self._averages.items()):
             if key in present and _fits(one, tensor := _tensor(key)):
-                one.mean = one.mean.to(tensor.device, _precise(tensor))
+                one.mean = one.mean.to(tensor.device, precise(tensor.dtype))
             else:
                 del self._averages[key]
 
@@ -88,7 +88,7 @@ class WeightAverages:
         for key in self._trained:
             tensor = _tensor(key)
             if key not in self._averages or not _fits(self._averages[key], tensor):
-                self._averages[key] = Average(tensor.detach().to(_precise(tensor), copy=True), 0.0)
+                self._averages[key] = Average(tensor.detach().to(precise(tensor.dtype), copy=True), 0.0)
         alike: dict[tuple[Any, ...], tuple[list[torch.Tensor], list[torch.Tensor]]] = {}
         for key, one in self._averages.items():
             means, tensors = alike.setdefault((one.samples, one.mean.dtype, one.mean.device), ([], []))
@@ -154,7 +154,7 @@ class WeightAverages:
                 raise CheckpointError(
                     f"averages.means.{name}: got shape {tuple(mean.shape)}, expected {tuple(tensor.shape)}"
                 )
-            moved = mean.to(tensor.device, _precise(tensor), copy=True)
+            moved = mean.to(tensor.device, precise(tensor.dtype), copy=True)
             averages[named[name]] = Average(moved, read_number(samples[name], f"averages.samples.{name}", 0.0))
         self._averages = averages
         self.stepped(read_number(found["due"], "averages.due", 0.0))
@@ -173,9 +173,6 @@ def _tensor(key: Key) -> torch.Tensor:
     return tensor
 
 
-def _precise(tensor: torch.Tensor) -> torch.dtype:
-    """The type of its average."""
-    return torch.float32 if tensor.dtype in HALVES else tensor.dtype
 
 
 def _as(dtype: torch.dtype, tensor: torch.Tensor) -> torch.Tensor:

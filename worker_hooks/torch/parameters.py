@@ -175,7 +175,16 @@ def parameters_of_no_model(
 
 
 def total_and_norm(tensor: torch.Tensor, offset: int) -> tuple[float, float]:
-    """Sum and norm of a regular sample of the values."""
+    """Sum and norm of a regular sample of the values, of whatever type; both parts of complex ones count."""
     flat = tensor.detach().reshape(-1)[part_of(tensor.numel(), offset)]
-    flat = flat.float() if flat.dtype in HALVES else flat
+    if flat.is_complex():
+        flat = torch.view_as_real(flat.resolve_conj()).reshape(-1)
+    flat = flat.to(precise(flat.dtype))
     return float(flat.sum()), float(torch.linalg.vector_norm(flat))
+
+
+def precise(dtype: torch.dtype) -> torch.dtype:
+    """A type that torch can compute sums and norms of values of this type in."""
+    if dtype.is_floating_point or dtype.is_complex:
+        return torch.float32 if dtype.is_floating_point and dtype.itemsize < 4 else dtype
+    return torch.float64  # whole numbers and booleans, as quantised layers have

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import os
 from typing import Any
 
 import torch
@@ -175,3 +177,70 @@ def gan_of_two_attaches(attach: Any) -> Any:
     run_d.close()
     run_g.close()
     return weights(g, d)
+
+
+class _OfEveryKind(nn.Module):
+    """A quantised layer with all kinds of frozen parameters; of the trained ones one is a number, and one is empty."""
+
+    KINDS = ("int8", "int64", "uint8", "uint16", "bool", "float16", "complex64", "float8_e4m3fn", "float8_e5m2")
+
+    def __init__(self) -> None:
+        super().__init__()
+        own = int(os.environ.get("DMLC_WORKER_ID", "0"))  # all take the values of worker 0
+        for kind in self.KINDS:
+            if dtype := getattr(torch, kind, None):  # some have no float8
+                values = (torch.arange(6) + own).view(6, 1).to(torch.float32).to(dtype)
+                setattr(self, kind, nn.Parameter(values, requires_grad=False))
+        self.empty_and_frozen = nn.Parameter(torch.zeros(0, 3, dtype=torch.int8), requires_grad=False)
+        self.number_and_frozen = nn.Parameter(torch.tensor(3 + own), requires_grad=False)
+        self.number = nn.Parameter(torch.tensor(0.5))
+        self.empty = nn.Parameter(torch.zeros(0, 6))
+        self.empty_of_another_type = nn.Parameter(torch.zeros(0, dtype=torch.float32))
+        self.register_buffer("scales", torch.full((6,), 0.25 + own).to(getattr(torch, "float8_e4m3fn", torch.float16)))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        added = torch.cat([x, self.empty]) * self.number / self.number_and_frozen
+        found: torch.Tensor = self.scales.to(x.dtype).mean() * added + self.empty_of_another_type.sum()
+        for kind in self.KINDS:
+            if hasattr(self, kind):
+                value = getattr(self, kind)
+                found = found + 0.01 * added * (value.real if value.is_complex() else value).to(x.dtype).flatten()
+        return found
+
+    def values(self) -> dict[str, list[float]]:
+        """Of everything, both parts of complex numbers."""
+        return {
+            name: (torch.view_as_real(one) if one.is_complex() else one).detach().double().flatten().tolist()
+            for name, one in self.state_dict().items()
+        }
+
+
+def of_every_kind(attach: Any) -> Any:
+    """Five iterations, a file of the script's own, and five more with another model that takes it."""
+    file = io.BytesIO()
+    for iterations in (5, 10):
+        torch.manual_seed(iterations)
+        kinds, head = _OfEveryKind(), net()
+        model = nn.Sequential(kinds, head)
+        optimizer = torch.optim.Adam(model.parameters(), lr=0.05)
+        if iterations > 5:
+            saved = torch.load(file, weights_only=False)
+            model.load_state_dict(saved["model"])
+            optimizer.load_state_dict(saved["optimizer"])
+        run = attach(model, optimizer, data())
+        if iterations > 5:
+            run.load_state_dict(saved["run"])
+        for number, (_, x, y) in enumerate(run.batches(iterations=iterations)):
+            optimizer.zero_grad()
+            run.backward(mse_loss(model(x), y))
+            optimizer.step()
+            if iterations > 5 and number == 2:  # added before the next batch: all take the values of worker 0
+                model.append(_OfEveryKind())
+                model[2].scales = kinds.scales.clone()
+                model[2].forward = model[2].number.mul  # type: ignore[method-assign]
+                optimizer.add_param_group({"params": model[2].parameters()})
+        if iterations == 5:
+            torch.save({"model": model.state_dict(), "optimizer": optimizer.state_dict(), "run": run.state_dict()}, file)
+            file.seek(0)
+        run.close()
+    return kinds.values(), weights(head), [one.values() for one in model if isinstance(one, _OfEveryKind)]

@@ -59,6 +59,8 @@ TENSORS = {
     "conjugate": torch.randn(2, 2, dtype=torch.complex64).conj(),
     "number": torch.tensor(3.5),
     "empty": torch.empty(0, 4),
+    "empty of whole numbers": torch.empty(0, dtype=torch.int8),
+    "uint8": torch.arange(9, dtype=torch.uint8),
     "channels last": torch.randn(2, 3, 4, 5).to(memory_format=torch.channels_last),
     "transposed": torch.randn(3, 5).t(),
     "expanded": torch.randn(3, 1).expand(3, 4),
