@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 SOURCE = '''
-from dynamix_ps.policy.base import Decision, View
+from dynamix_ps.policy.base import Decision, Policy, View
 
 
-class Grow:
+class Grow(Policy):
     """Adds `step` samples to every worker in every clean window."""
 
     name = "grow"
@@ -23,7 +23,7 @@ class Grow:
         return Decision(tuple(size + self.step for size in sizes) if view.clean else sizes, note="grown")
 
 
-class Resumed:
+class Resumed(Policy):
     name = "resumed"
 
     def __init__(self, rng, resume, config):
@@ -33,9 +33,24 @@ class Resumed:
         return [1, 2]
 
 
-class Nameless:
+class Nameless(Policy):
     def decide(self, view):
         ...
+
+
+class Undecided(Policy):
+    name = "undecided"
+
+
+class Loose:
+    name = "loose"
+
+    def __init__(self):
+        open("ran", "w").close()
+
+
+class Handler(Loose):
+    ...
 
 
 NUMBER = 3

@@ -19,13 +19,13 @@ import numpy as np
 
 from dynamix_ps.apportion import apportion
 from dynamix_ps.config import schema
-from dynamix_ps.policy.base import Decision, View, ask
+from dynamix_ps.policy.base import Decision, Policy, View, ask
 from dynamix_ps.policy.registry import make_policy
 
 PARTS = ("batch", "shares", "rate")
 
 
-class AblatedPolicy:
+class AblatedPolicy(Policy):
     """Asks another policy, and takes one part of its answers back."""
 
     def __init__(

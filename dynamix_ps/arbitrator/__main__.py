@@ -26,7 +26,7 @@ from dynamix_ps.errors import DynamixError, EnvironmentNotReady
 from dynamix_ps.membership.coordinator import Coordinator
 from dynamix_ps.membership.generations import Settings as MembershipSettings
 from dynamix_ps.membership.journal_file import JournalFile
-from dynamix_ps.policy.registry import findings, make_policy, policy_rng
+from dynamix_ps.policy.registry import findings_at_start, make_policy, policy_rng
 from dynamix_ps.rpc.encryption import arbitrators_certificates
 from dynamix_ps.rpc.server import Server
 from dynamix_ps.run_record.run_folder import RunFolder
@@ -80,7 +80,7 @@ def read_settings() -> Settings:
             f"arbitrator: {', '.join(missing)} not set; start the arbitrator with `dynamix launch`, which sets them"
         )
     config_file, run_dir, run_id, token, address = (str(values[name]) for name in names)
-    config = load_config(Path(config_file), findings)
+    config = load_config(Path(config_file), findings_at_start)
     certificates = arbitrators_certificates(address, config)
     return Settings(config, RunFolder(Path(run_dir)), run_id, token, address, certificates, _servers_started(config))
 

@@ -20,7 +20,7 @@ from dynamix_ps.launch.job import dry_run, run_job
 from dynamix_ps.launch.plan import hosts_with_roles
 from dynamix_ps.launch.preflight import check_command
 from dynamix_ps.launch.targets import Allocation, allocated_hosts
-from dynamix_ps.policy.registry import findings
+from dynamix_ps.policy.registry import check_policy, findings, findings_at_start
 from dynamix_ps.terminal import make_console, print_line
 
 _MODES = ("adapt", "observe", "off")
@@ -79,7 +79,7 @@ def command(
     Example:
       dynamix launch -c configs/demo.yaml -- python train.py --epochs 3
     """
-    config = load_config(config_file, findings)
+    config = load_config(config_file, findings if dry else findings_at_start)
     given = given_to_unnamed(config.cluster.hosts, listed, hostfile)
     known = config.cluster.hosts if given is None else allocated_hosts(given, config)
     hosts = chosen_hosts(known, listed, hostfile, include, exclude)
@@ -87,6 +87,8 @@ def command(
     console = make_console()
     if dry:
         check_command(config.command)
+        if config.has_arbitrator:
+            check_policy(config)
         dry_run(config, config_file, resume, console)
         return 0
     if given is not None and hosts:

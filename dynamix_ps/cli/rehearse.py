@@ -21,7 +21,7 @@ from dynamix_ps.config.policies import check_name
 from dynamix_ps.config.schema import Config, Policy
 from dynamix_ps.errors import EnvironmentNotReady, UsageError
 from dynamix_ps.launch.preflight import check_command
-from dynamix_ps.policy.registry import findings, make_policy, policy_rng
+from dynamix_ps.policy.registry import check_policy, findings, make_policy, policy_rng
 from dynamix_ps.terminal import make_console, progress_bar
 
 if TYPE_CHECKING:
@@ -140,7 +140,9 @@ def command(
         policies = (*policies, reference)
     argv = cmd or config.command
     check_command(argv)
-    _check_policies(config, policies)
+    changed = [_with_policy(config, name) for name in policies]
+    for one in changed:
+        check_policy(one)
     study = Study(
         folder=(out or _new_folder(config)).absolute(),
         config=config,
@@ -153,6 +155,8 @@ def command(
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # so that its runs end, too
     console = make_console()
     console.print(f"study: {study.folder}", highlight=False, soft_wrap=True)
+    for one in changed:
+        make_policy(one, len(one.cluster.workers), policy_rng(one))
     _run_missing(console, study, jobs or _usable_cores())
     outcomes = study.outcomes()
     name, value = target or (None, config.target_accuracy)
@@ -205,12 +209,10 @@ def _tell(console: Console, study: Study, comparison: Comparison) -> None:
         )
 
 
-def _check_policies(config: Config, policies: tuple[str, ...]) -> None:
-    """Raises ConfigError or PolicyError for a policy that cannot be made for this cluster."""
-    for name in policies:
-        chosen = config.policy if name == config.policy.name else Policy(name=name)
-        changed = check_rules(config.model_copy(update={"policy": chosen}), f"--policy {name}")
-        make_policy(changed, len(config.cluster.workers), policy_rng(changed))
+def _with_policy(config: Config, name: str) -> Config:
+    """Raises ConfigError if the policy does not go with the rest of the file."""
+    chosen = config.policy if name == config.policy.name else Policy(name=name)
+    return check_rules(config.model_copy(update={"policy": chosen}), f"--policy {name}")
 
 
 def _new_folder(config: Config) -> Path:

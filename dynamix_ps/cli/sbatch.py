@@ -16,7 +16,7 @@ import click
 from dynamix_ps.cli.launch import job_options, with_overrides
 from dynamix_ps.config.load import load_config
 from dynamix_ps.errors import EnvironmentNotReady, UsageError
-from dynamix_ps.launch.preflight import preflight
+from dynamix_ps.launch.preflight import check_launch
 from dynamix_ps.launch.slurm_batch import batch_script
 from dynamix_ps.launch.slurm_options import LONG_NAMES, unknown_options
 from dynamix_ps.policy.registry import findings
@@ -87,7 +87,7 @@ def command(
     behind = ["--", *cmd] if cmd else []
     launch = [sys.executable, "-m", "dynamix_ps.cli.main", "launch", "-c", str(config_file.absolute())]
     script = batch_script(config, options, [*launch, *changes, *behind])
-    preflight(config, resume)
+    check_launch(config, resume)
     if dry:
         click.echo(script, nl=False)
         return 0

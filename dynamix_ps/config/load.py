@@ -20,7 +20,7 @@ def load_config(
     """Read and check a cluster file.
 
     Args:
-        more_findings: further rules, e.g. `policy.registry.findings`, which makes the policy to see whether it can be.
+        more_findings: further rules, e.g. `policy.registry.findings`, for the policy.
 
     Raises:
         ConfigError: the file cannot be read, or one line per error in it.

@@ -350,7 +350,8 @@ class Policy(_Section):
         Field(
             description="Which policy decides.\n\n"
             f"One that ships ({', '.join(f'`{name}`' for name in POLICIES)}), or the class of another one as "
-            "`package.module:Class`, importable where the job is launched.",
+            "`package.module:Class`, a subclass of `dynamix_ps.policy.base.Policy` that can be imported where the job "
+            "is launched.",
             examples=["ppo", "my_package.my_module:MyPolicy"],
         ),
     ] = "proportional"

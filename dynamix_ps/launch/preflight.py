@@ -6,8 +6,6 @@ import os
 import shutil
 from pathlib import Path
 
-import numpy as np
-
 from dynamix_ps.byteps_build.install import installed_info
 from dynamix_ps.config import variables
 from dynamix_ps.config.schema import Config
@@ -15,11 +13,22 @@ from dynamix_ps.errors import EnvironmentNotReady, UsageError
 from dynamix_ps.launch.code_files import code_folder, script_of
 from dynamix_ps.launch.host_checks import Expected
 from dynamix_ps.launch.host_facts import code_of, package_digest
-from dynamix_ps.policy.registry import make_policy
+from dynamix_ps.policy.registry import check_policy, make_policy, policy_rng
 
 
 def preflight(config: Config, resume: Path | None = None) -> None:
-    """Check command and checkpoint of a launch, and what `check_machine` checks.
+    """For a job that starts now: `check_launch`, and the policy is made, which runs the code of one from elsewhere.
+
+    Raises:
+        UsageError, EnvironmentNotReady, PolicyError: as `check_launch`.
+    """
+    check_launch(config, resume)
+    if config.has_arbitrator:
+        make_policy(config, len(config.cluster.workers), policy_rng(config))
+
+
+def check_launch(config: Config, resume: Path | None = None) -> None:
+    """Check command and checkpoint of a launch, and what `check_machine` checks. Runs nothing that the file names.
 
     Raises:
         UsageError: no command, or its program or script is not there; no such checkpoint.
@@ -49,7 +58,7 @@ def check_machine(config: Config) -> None:
     if shared_memory not in ("0", "1"):
         raise UsageError(f"{variables.SHARED_MEMORY}={shared_memory!r}: expected 0 (everything by TCP) or 1")
     if config.has_arbitrator:
-        make_policy(config, len(config.cluster.workers), np.random.default_rng(config.seed))
+        check_policy(config)
 
 
 def check_command(command: tuple[str, ...]) -> None:

@@ -1,7 +1,7 @@
 """What a policy is: it sees one closed window and answers with batch sizes.
 
-Any class with `name` and `decide` is one. A cluster file names it as `policy.name: package.module:Class`; its
-constructor is called by keyword, with what it names among
+Any subclass of `Policy` with a `name` and a `decide` is one. A cluster file names it as `policy.name:
+package.module:Class`; its constructor is called by keyword, with what it names among
 
     n_workers   number of workers
     rng         numpy.random.Generator, the only source of random numbers
@@ -16,6 +16,7 @@ same views in the same order give the same answers. They may remember earlier vi
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -94,6 +95,7 @@ class Policy(Protocol):
 
     name: str  # in logs and reports
 
+    @abstractmethod
     def decide(self, view: View) -> Decision:
         """Batch sizes for the next plan. Answering with `view.plan.batch_sizes` keeps the plan."""
         ...

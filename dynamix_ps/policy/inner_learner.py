@@ -9,7 +9,7 @@ from typing import Any
 from dynamix_ps.policy.base import Learner, Policy
 
 
-class InnerLearner:
+class InnerLearner(Policy):
     """Forwards what a `Learner` is asked to the policy inside; of one that does not learn no update is ever due."""
 
     def __init__(self, policy: Policy) -> None:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import importlib
 import inspect
-import os
-import sys
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -20,6 +18,7 @@ from dynamix_ps.config.validate import Finding
 from dynamix_ps.errors import PolicyError
 from dynamix_ps.policy.base import Policy
 from dynamix_ps.policy.evidence.weighed import WeighedPolicy
+from dynamix_ps.policy.third_party import class_of, constructor_of
 
 
 class _OptionsError(PolicyError):
@@ -39,33 +38,58 @@ def make_policy(config: Config, n_workers: int, rng: np.random.Generator, resume
         PolicyError: there is no such policy, its file is unusable, or its parameters contradict each other.
     """
     name, options = config.policy.name, config.policy.options
-    target = _target(entry_of(name).target)
     offered = {"config": config, "n_workers": n_workers, "rng": rng, "resume": resume}
-    arguments = _arguments(name, target, offered, options)
-    if not is_target(name):
-        policy, ppo = target(**arguments), config.policy.ppo
-        if not entry_of(name).measures or (name == "ppo" and ppo.space == "paper"):
-            return policy
-        return WeighedPolicy(policy, n_workers, explores=name == "ppo" and ppo.learn and config.mode == "adapt")
+    if is_target(name):
+        return _made_elsewhere(name, offered, options)
+    entry, ppo = entry_of(name), config.policy.ppo
+    module, _, maker = entry.target.partition(":")
+    target: Callable[..., Policy] = getattr(importlib.import_module(module), maker)
+    policy = target(**_arguments(name, _signature(name, target), offered, options))
+    if not entry.measures or (name == "ppo" and ppo.space == "paper"):
+        return policy
+    return WeighedPolicy(policy, n_workers, explores=name == "ppo" and ppo.learn and config.mode == "adapt")
+
+
+def _made_elsewhere(name: str, offered: Mapping[str, Any], options: Mapping[str, Any]) -> Policy:
+    target = class_of(name)
+    arguments = _arguments(name, _signature(name, target), offered, options)
     try:
         policy = target(**arguments)
     except PolicyError:
         raise
     except Exception as error:  # it is not our code
         raise PolicyError(f"{name} cannot be made: {type(error).__name__}: {error}") from error
-    if not isinstance(getattr(policy, "name", None), str) or not callable(getattr(policy, "decide", None)):
-        raise PolicyError(
-            f"{name} made {policy!r}, expected a policy: an attribute `name` of type str and a method `decide(view)`"
-        )
+    if not isinstance(getattr(policy, "name", None), str):
+        raise PolicyError(f"{name} made {policy!r:.100}, expected an attribute `name` of type str")
     return policy
 
 
+def check_policy(config: Config) -> None:
+    """Raises PolicyError for a policy that cannot be made; one from elsewhere is checked by its source alone."""
+    name, n_workers = config.policy.name, len(config.cluster.workers)
+    if not is_target(name):
+        make_policy(config, n_workers, policy_rng(config))
+    elif (signature := constructor_of(name)) is not None:
+        offered = {"config": config, "n_workers": n_workers, "rng": None, "resume": None}
+        _arguments(name, signature, offered, config.policy.options)
+
+
 def findings(config: Config) -> Iterator[Finding]:
-    """What is wrong with a policy from elsewhere, which only making it can tell; for `load_config`."""
+    """What the source of a policy from elsewhere tells, and no more: it does not run. For `load_config`."""
+    return _findings(config, check_policy)
+
+
+def findings_at_start(config: Config) -> Iterator[Finding]:
+    """The same, and what only making the policy can tell. For `load_config`, when the job starts."""
+    return _findings(config, check_policy, lambda it: make_policy(it, len(it.cluster.workers), policy_rng(it)))
+
+
+def _findings(config: Config, *checks: Callable[[Config], object]) -> Iterator[Finding]:
     if not is_target(config.policy.name) or config.mode == "off":
         return
     try:
-        make_policy(config, len(config.cluster.workers), policy_rng(config))
+        for check in checks:
+            check(config)
     except _OptionsError as error:
         yield Finding(("policy", "options"), str(error), _shown(config.policy.options), (("policy", "name"),))
     except PolicyError as error:
@@ -89,37 +113,17 @@ def policy_of(file: Path) -> schema.Policy:
     return schema.Policy(name="ppo", ppo=ppo)
 
 
-def _target(name: str) -> Callable[..., Policy]:
-    """What `package.module:callable` names; modules of the current folder are found too. Raises PolicyError."""
-    module_name, _, attribute = name.partition(":")
-    folder = os.getcwd()
-    if folder not in sys.path:
-        sys.path.insert(0, folder)  # as in the roles of a run, whose PYTHONPATH begins with it
+def _signature(name: str, target: Callable[..., Policy]) -> inspect.Signature:
     try:
-        module = importlib.import_module(module_name)
-    except ModuleNotFoundError as error:
-        if error.name is None or not f"{module_name}.".startswith(f"{error.name}."):
-            raise PolicyError(f"module {module_name} cannot be imported: {error}; install what it needs") from error
-        raise PolicyError(
-            f"there is no module {error.name}; install it, or launch from the folder that it lies in (now {folder})"
-        ) from error
-    except Exception as error:  # it is not our code
-        raise PolicyError(f"module {module_name} cannot be imported: {type(error).__name__}: {error}") from error
-    found = getattr(module, attribute, None)
-    if not callable(found):
-        what = "no such name" if found is None else f"{type(found).__name__}, which cannot be called,"
-        raise PolicyError(f"{module.__file__} has {what} as {attribute}; name a class of a policy that is there")
-    return found  # type: ignore[no-any-return]
+        return inspect.signature(target)
+    except (TypeError, ValueError) as error:
+        raise PolicyError(f"{name} does not tell its arguments: {error}; write its __init__ in Python") from error
 
 
 def _arguments(
-    name: str, target: Callable[..., Policy], offered: Mapping[str, Any], options: Mapping[str, Any]
+    name: str, signature: inspect.Signature, offered: Mapping[str, Any], options: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Those of the offered arguments that the policy names, and all options. Raises PolicyError if they do not fit."""
-    try:
-        signature = inspect.signature(target)
-    except (TypeError, ValueError) as error:
-        raise PolicyError(f"{name} does not tell its arguments: {error}; write its __init__ in Python") from error
     if reserved := sorted(options.keys() & offered.keys()):
         raise _OptionsError(f"must not set {', '.join(reserved)}, which the arbitrator passes itself")
     arguments: dict[str, Any] = {key: value for key, value in offered.items() if key in signature.parameters}

@@ -28,6 +28,11 @@ REFUSALS = (
     Refusal("config-binary", bytes(range(256)), Outcome(2, "error: FILE")),
     Refusal("config-too-deep", b"[" * 100_000, Outcome(2, "error: FILE")),
     Refusal(
+        "policy-that-is-a-command",
+        b"name: t\ncluster: {workers: [{}, {}]}\npolicy: {name: 'os:system', options: {command: 'touch ran'}}\n",
+        Outcome(2, "error: FILE:3: policy.name: .*has no class system"),
+    ),
+    Refusal(
         "host-that-does-not-resolve",
         b"name: t\ncomm: gloo\ncluster: {host: no-such-host.invalid, workers: [{}]}\n",
         Outcome(3, "error: cluster.host: .*no-such-host.invalid"),

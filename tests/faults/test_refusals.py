@@ -24,3 +24,4 @@ def test_a_launch_that_cannot_work(tmp_path: Path, row: Refusal) -> None:
     assert process.returncode == row.outcome.exit_code, output
     assert re.search(row.outcome.says.replace("FILE", re.escape(str(file))), output), output
     assert "Traceback" not in output
+    assert not (tmp_path / "ran").exists()

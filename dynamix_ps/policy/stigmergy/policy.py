@@ -11,13 +11,13 @@ import dataclasses
 import numpy as np
 
 from dynamix_ps.config.schema import Config
-from dynamix_ps.policy.base import Decision, View
+from dynamix_ps.policy.base import Decision, Policy, View
 from dynamix_ps.policy.stigmergy.actor import Actor
 from dynamix_ps.policy.stigmergy.settings import StigmergySettings
 from dynamix_ps.policy.window_arrays import arrays_of
 
 
-class StigmergyPolicy:
+class StigmergyPolicy(Policy):
     """Every worker chooses its own size. The keyword arguments are those of StigmergySettings."""
 
     name = "stigmergy"

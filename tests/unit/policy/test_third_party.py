@@ -16,7 +16,7 @@ from dynamix_ps.config.load import dump_config, load_config
 from dynamix_ps.config.schema import Policy
 from dynamix_ps.errors import ConfigError, PolicyError
 from dynamix_ps.messages import Plan
-from dynamix_ps.policy.registry import findings, make_policy
+from dynamix_ps.policy.registry import findings, findings_at_start, make_policy
 from tests.control_plane import config
 from tests.third_party_policy import write_module
 from tests.unit.arbitrator.service_bench import Bench
@@ -28,7 +28,7 @@ from tests.unit.synthetic_run import new_folder, whole_run
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """The folder that a job is launched from, with the policy's module in it."""
     write_module(tmp_path)
-    (tmp_path / "broken_policy.py").write_text("import no_such_package\n")
+    (tmp_path / "broken_policy.py").write_text("import no_such_package\nclass Grow(no_such_package.Policy): ...\n")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))
     yield tmp_path
@@ -104,10 +104,17 @@ def test_an_answer_that_is_no_decision_leaves_the_sizes_and_is_told(folder: Path
     ("policy", "line", "message"),
     [
         ("  name: absent_policy:Grow\n", 3, r"policy\.name: there is no module absent_policy; install it, or launch"),
-        ("  name: broken_policy:Grow\n", 3, r"broken_policy cannot be imported: No module named 'no_such_package'"),
-        ("  name: grow_policy:Shrink\n", 3, r"grow_policy\.py has no such name as Shrink; name a class"),
-        ("  name: grow_policy:NUMBER\n", 3, r"has int, which cannot be called, as NUMBER"),
-        ("  name: grow_policy:Nameless\n", 3, r"expected a policy: an attribute `name` of type str and a method"),
+        ("  name: broken_policy:Grow\n", 3, r"broken_policy cannot be imported: .* No module named 'no_such_package'"),
+        ("  name: grow_policy:Shrink\n", 3, r"grow_policy\.py has no class Shrink; name a class that this file"),
+        ("  name: grow_policy:NUMBER\n", 3, r"grow_policy\.py has no class NUMBER"),
+        (
+            "  name: grow_policy:Loose\n",
+            3,
+            r"grow_policy\.py:39: Loose is no subclass of dynamix_ps\.policy\.base",
+        ),
+        ("  name: grow_policy:Handler\n", 3, r"Handler is no subclass of .* write class Handler\(Policy\)"),
+        ("  name: grow_policy:Nameless\n", 3, r"expected an attribute `name` of type str"),
+        ("  name: grow_policy:Undecided\n", 3, r"cannot be made: TypeError: .*abstract.* decide"),
         ("  name: grow_policy:Grow\n  options: {step: 0}\n", 3, r"cannot be made: ValueError: step must not be 0"),
         ("  name: grow_policy:Grow\n  options: {stride: 1}\n", 4, r"policy\.options: do not fit .*'stride'"),
         ("  name: grow_policy:Grow\n  options: {n_workers: 1}\n", 4, r"policy\.options: must not set n_workers"),
@@ -117,7 +124,8 @@ def test_what_is_wrong_with_it_is_told_with_its_line_before_anything_starts(
     folder: Path, policy: str, line: int, message: str
 ) -> None:
     with pytest.raises(ConfigError, match=rf"c\.yaml:{line}: .*{message}"):
-        load_config(cluster_file(folder, policy), findings)
+        load_config(cluster_file(folder, policy), findings_at_start)
+    assert not (folder / "ran").exists()
 
 
 def test_a_wrong_name_on_the_command_line_is_refused_too(folder: Path) -> None:

@@ -13,7 +13,7 @@ from benchmarks.studies.ablated import AblatedPolicy
 from benchmarks.studies.seesaw import SeesawPolicy
 from dynamix_ps.config import schema
 from dynamix_ps.errors import PolicyError
-from dynamix_ps.policy.base import Decision, View
+from dynamix_ps.policy.base import Decision, Policy, View
 from dynamix_ps.policy.baselines.goodput import GoodputPolicy
 from dynamix_ps.policy.registry import make_policy
 from tests.control_plane import config
@@ -22,7 +22,7 @@ from tests.policy_cluster import SmallCluster, any_views, assert_valid
 SPEEDS = [4000.0, 2000.0, 1000.0]
 
 
-class Asks:
+class Asks(Policy):
     """Wants a larger and uneven batch, and a lower rate."""
 
     name = "asks"
