@@ -19,6 +19,7 @@ byteps_build     builds BytePS with our changes
 config           the cluster file and the variables of a run
 messages         the values that hooks, arbitrator and policies exchange
 field_table      how the fields of these values are described
+bounded_json     JSON that anybody may have written
 errors           all errors, with their exit codes
 exit_codes       how a command ends
 terminal         what commands print with

@@ -8,16 +8,33 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from dynamix_ps.membership.coordinator import Coordinator
 from dynamix_ps.membership.generations import Output
 from dynamix_ps.membership.journal import Began, Left, Lost, Record
-from dynamix_ps.membership.messages import AskLeave, FromCoordinator, Hello, Leave, Process, Suspect, ToCoordinator
+from dynamix_ps.membership.messages import (
+    AskLeave,
+    Fenced,
+    FromCoordinator,
+    Hello,
+    Leave,
+    Process,
+    Ready,
+    Status,
+    Suspect,
+    ToCoordinator,
+    Waiting,
+)
 from dynamix_ps.rpc.refusals import MalformedMessageError
 
 TICK_S = 0.1  # suspicions are confirmed, and leases run out, also while nobody says anything
+_MAY_TELL: Mapping[str, tuple[type, ...]] = {
+    "worker": (Hello, Suspect, Waiting, Status, Ready, Leave),
+    "server": (Hello, Suspect, Waiting, Fenced),
+    "launcher": (Suspect, AskLeave),
+}
 
 
 class RecordFile(Protocol):
@@ -127,9 +144,9 @@ class Coordination:
         """Take in what a role tells, until it ends. Returns whether it has left."""
         left = False
         async for message in messages:
-            if sender.role == "launcher" and not isinstance(message, Suspect | AskLeave | None):
-                told = type(message).__name__
-                raise MalformedMessageError(f"kind: got {told} of a launcher, expected Suspect or AskLeave")
+            if message is not None and not isinstance(message, _MAY_TELL[sender.role]):
+                told, expected = type(message).__name__, ", ".join(kind.__name__ for kind in _MAY_TELL[sender.role])
+                raise MalformedMessageError(f"kind: got {told} of a {sender.role}, expected one of {expected}")
             left |= isinstance(message, Leave)
             self._told.put_nowait(_Told(sender, message))
         return left

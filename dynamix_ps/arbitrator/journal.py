@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from dynamix_ps.messages import Plan
-from dynamix_ps.run_record.json_lines import plain
+from dynamix_ps.run_record.json_lines import UNUSABLE, JsonLinesTail, plain
 
 logger = logging.getLogger("dynamix.arbitrator")
 
@@ -86,7 +86,11 @@ def replay(file: Path) -> Resumed:
     window, newest_version, decisions, starts = -1, 0, 0, 0
     incarnation: dict[int, str] = {}
     retired: set[tuple[int, str]] = set()
-    for line in _lines(file):
+    tail = JsonLinesTail(file)
+    lines = tail.read() + tail.rest()
+    if tail.damaged:
+        logger.warning("%s: %d damaged lines are skipped (a crash cuts a line off)", file, tail.damaged)
+    for line in lines:
         kind = line["kind"]
         try:
             if kind == "started":
@@ -108,7 +112,7 @@ def replay(file: Path) -> Resumed:
                 decisions += 1
                 window = max(window, decided)
                 newest_version = max(newest_version, version)
-        except (KeyError, TypeError, ValueError):
+        except UNUSABLE:
             logger.warning("%s: a line of kind %r is incomplete and skipped", file, kind)
     return Resumed(plan, window, newest_version, decisions, starts, frozenset(retired))
 
@@ -121,18 +125,3 @@ def _newer(plan: Plan | None, other: Plan) -> Plan:
 def _plan(line: Mapping[str, Any]) -> Plan:
     sizes = tuple(int(size) for size in line["batch_sizes"])
     return Plan(int(line["version"]), sizes, float(line.get("lr_factor", 1.0)))  # older journals have no factor
-
-
-def _lines(file: Path) -> list[Mapping[str, Any]]:
-    if not file.exists():
-        return []
-    found: list[Mapping[str, Any]] = []
-    for number, raw in enumerate(file.read_bytes().splitlines(), start=1):
-        try:
-            line = json.loads(raw) if raw.strip() else None
-        except ValueError:
-            logger.warning("%s:%d: not a complete JSON line, skipped (it was cut off by a crash)", file, number)
-            continue
-        if isinstance(line, dict) and isinstance(line.get("kind"), str):
-            found.append(line)
-    return found

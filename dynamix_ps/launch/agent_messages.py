@@ -17,6 +17,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+from dynamix_ps.bounded_json import value_in
+
 PROTOCOL = 3
 MAX_LINE_BYTES = 4 << 20  # a cluster file has at most 1 MB, which JSON may write in four
 MAX_DATA_BYTES = 1 << 20
@@ -339,8 +341,8 @@ class Decoder:
 
 def _object(line: bytes) -> dict[str, Any]:
     try:
-        value = json.loads(line)
-    except (ValueError, RecursionError) as error:
+        value = value_in(line)
+    except ValueError as error:
         raise StreamError(f"{_shown(line)} came, which is no message") from error
     if not isinstance(value, dict):
         raise StreamError(f"{_shown(line)} came, which is no message")

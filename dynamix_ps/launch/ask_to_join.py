@@ -80,14 +80,15 @@ def _check_event(line: Line, number: int, role: str) -> None:
     """Raises DynamixError for an event after which it cannot take part."""
     if line["kind"] == "end":
         raise DynamixError(f"the run ended before {role} {number} took part")
-    if line["kind"] == "host_not_back" and f"{role}-{number}" in line["roles"]:
-        raise EnvironmentNotReady(f"{role} {number}: its host {line['host']} is not back: {line['reason']}")
+    if line["kind"] == "host_not_back" and f"{role}-{number}" in line.get("roles", ()):
+        raise EnvironmentNotReady(f"{role} {number}: its host {line.get('host')} is not back: {line.get('reason')}")
 
 
 def _answer(line: Line, number: int, role: str) -> str:
     """What a line of a worker's file says about who has entered."""
-    if line["kind"] != f"{role}s_entered" or number not in line["entered"]:
+    if line["kind"] != f"{role}s_entered" or number not in line.get("entered", ()):
         return ""
+    iteration = line.get("iteration", 0)
     if role == "server":
-        return f"server {number} has entered; it sums from iteration {line['iteration']:,} on"
-    return f"worker {number} has entered; {line['workers']} workers go on from iteration {line['iteration']:,}"
+        return f"server {number} has entered; it sums from iteration {iteration:,} on"
+    return f"worker {number} has entered; {line.get('workers')} workers go on from iteration {iteration:,}"

@@ -78,9 +78,10 @@ def phase_of(rank: int, state: RunState) -> str:
 def _answer(line: Line) -> str:
     """What a line of the worker's file says about its leaving. Raises DynamixError if it stays."""
     if line["kind"] == "leave_refused":
-        raise DynamixError(line["why"])
+        raise DynamixError(str(line.get("why")))
     if line["kind"] == "finished":
-        raise DynamixError(f"worker {line['rank']} has finished its training, as all have")
+        raise DynamixError(f"worker {line.get('rank')} has finished its training, as all have")
     if line["kind"] != "worker_left":
         return ""
-    return f"worker {line['rank']} has left; {line['workers']} workers go on from iteration {line['iteration']:,}"
+    iteration = line.get("iteration", 0)
+    return f"worker {line.get('rank')} has left; {line.get('workers')} workers go on from iteration {iteration:,}"

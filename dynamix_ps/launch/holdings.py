@@ -22,6 +22,8 @@ from typing import BinaryIO
 
 from dynamix_ps.launch.owner_lock import hold, owner_has_ended
 
+from dynamix_ps.bounded_json import value_in
+
 _RECORD = "holdings.json"
 _LONGEST_RECORD_BYTES = 1 << 20
 _LONGEST_SCRATCH = 80  # characters; a socket's whole path may have 107
@@ -66,7 +68,7 @@ class Holdings:
     @classmethod
     def from_json(cls, text: str) -> Holdings:
         """Raises ValueError, TypeError or KeyError when the text is not such a record."""
-        data = json.loads(text)
+        data = value_in(text)
         return cls(**{**data, "cgroups": tuple(data["cgroups"])})
 
     @property

@@ -10,7 +10,7 @@ from dynamix_ps.launch.verdict import Progress
 from dynamix_ps.report.live.view import LiveView
 from dynamix_ps.report.recorder import Recorder
 from dynamix_ps.run_record.iteration_mark import read_mark
-from dynamix_ps.run_record.json_lines import JsonLinesTail
+from dynamix_ps.run_record.json_lines import UNUSABLE, JsonLinesTail
 from dynamix_ps.run_record.model import WorkerState
 
 REFRESH_S = 0.5
@@ -68,7 +68,10 @@ class Observer:
         for line in self._watch.read():
             kind = line.pop("kind")
             line.pop("time_s", None)
-            self._recorder.event(kind, **line)
+            try:
+                self._recorder.event(kind, **line)
+            except UNUSABLE as error:
+                self._recorder.event("unreadable_line", of="scheduler", line_kind=kind, error=repr(error))
             if kind == "arbitrator_given_up":
                 detail = "it died too often and is not started again"
                 self._recorder.event("degraded", what="arbitrator", detail=detail)

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
+from dynamix_ps.bounded_json import built
 from dynamix_ps.membership.messages import Entry, Process, Processes
 
 
@@ -126,11 +127,7 @@ def from_plain(line: Mapping[str, Any]) -> Record:
     """
     try:
         kind = _KINDS[line["kind"]]
-        fields = {name: value for name, value in line.items() if name != "kind"}
-        if "process" in fields:
-            fields["process"] = Process(**fields["process"])
-        if "entry" in fields:
-            fields["entry"] = Entry(fields["entry"]["version"], Process(**fields["entry"]["process"]))
-        return kind(**fields)
     except (KeyError, TypeError) as error:
-        raise ValueError(f"not a record of the journal of members: {dict(line)!r}") from error
+        raise ValueError(f"not a record of the journal of members: {line!r:.200}") from error
+    record: Record = built(line["kind"], {name: value for name, value in line.items() if name != "kind"}, kind)
+    return record

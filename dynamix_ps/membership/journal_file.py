@@ -7,6 +7,7 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
+from dynamix_ps.bounded_json import value_in
 from dynamix_ps.membership.journal import Record, as_plain, from_plain
 
 
@@ -54,7 +55,7 @@ def _records(file: Path, content: bytes) -> tuple[Record, ...]:
     records: list[Record] = []
     for number, line in enumerate(content.splitlines(), start=1):
         try:
-            records += [from_plain(record) for record in json.loads(line)]
+            records += [from_plain(record) for record in value_in(line)]
         except (ValueError, TypeError) as error:
             raise ValueError(
                 f"{file}, line {number}: not a decision on members ({error}).\n"

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from dynamix_ps.errors import DIVERGED, UsageError
 from dynamix_ps.run_record.evaluations import Reached, first_reached, shown
-from dynamix_ps.run_record.json_lines import JsonLinesTail, Line
+from dynamix_ps.run_record.json_lines import UNUSABLE, JsonLinesTail, Line
 from dynamix_ps.run_record.run_folder import RunFolder
 from dynamix_ps.run_record.values import number
 
@@ -69,30 +70,53 @@ class Target(NamedTuple):
 
 
 def read_outcome(folder: RunFolder) -> Outcome | None:
-    """The outcome of a run; None if it has not ended, or has failed in another way than by an infinite loss."""
-    began_s = train_s = 0.0
-    iterations = plans = passes = 0
-    ended = diverged = False
-    curve: list[Evaluated] = []
-    directions: dict[str, bool] = {}
+    """The outcome of a run; None if it has not ended, or has failed in another way than by an infinite loss.
+
+    Lines that lack what their kind has are left out.
+    """
+    reading = _Reading()
     for line in JsonLinesTail(folder.worker_file(0)).read():
+        with suppress(*UNUSABLE):
+            reading.add(line)
+    return reading.outcome()
+
+
+class _Reading:
+    """What the lines of a run have told so far."""
+
+    def __init__(self) -> None:
+        self._began_s = self._train_s = 0.0
+        self._iterations = self._plans = self._passes = 0
+        self._ended = self._diverged = False
+        self._curve: list[Evaluated] = []
+        self._directions: dict[str, bool] = {}
+
+    def add(self, line: Line) -> None:
+        """Raises what `UNUSABLE` names if the line lacks what its kind has."""
         kind = line["kind"]
         if kind == "started":
-            began_s = line["time_s"]
+            self._began_s = line["time_s"]
         elif kind == "evaluation":
-            curve.append(_evaluated(line))
-            directions |= line["higher_is_better"]
-            passes = line["epoch"] + 1
+            evaluated, passes, directions = _evaluated(line), line["epoch"] + 1, line["higher_is_better"]
+            self._curve.append(evaluated)
+            self._passes = passes
+            self._directions |= directions
         elif kind == "plan_applied":
-            plans += 1
+            self._plans += 1
         elif kind == "finished":
-            ended, iterations, train_s = True, line["iterations"], line["train_s"]
+            self._iterations, self._train_s = line["iterations"], number(line["train_s"])
+            self._ended = True
         elif kind == "failed":
-            ended = diverged = DIVERGED in line["error"]
-            iterations, train_s = line["iteration"], line["time_s"] - began_s
-    if not ended:
-        return None
-    return Outcome(train_s, iterations, plans, passes, diverged, tuple(curve), directions)
+            self._iterations, self._train_s = line["iteration"], line["time_s"] - self._began_s
+            self._ended = self._diverged = DIVERGED in line["error"]
+
+    def outcome(self) -> Outcome | None:
+        if not self._ended:
+            return None
+        curve = tuple(self._curve)
+        return Outcome(
+            self._train_s, self._iterations, self._plans, self._passes, self._diverged, curve, self._directions
+        )
 
 
 def _evaluated(line: Line) -> Evaluated:

@@ -91,7 +91,7 @@ class Study:
                     f"{self.folder} is of another study: cluster file, scenarios or command have changed since; "
                     "give another folder with --out"
                 )
-            self.folder.mkdir(parents=True, exist_ok=True)
+            self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             file.write_text(text, encoding="utf-8")
         except OSError as error:
             raise EnvironmentNotReady(
@@ -186,5 +186,5 @@ class _Progress:
         """How much of the training is done, as its newest window tells; 0 where it does not."""
         for line in self._lines.read():
             if line["kind"] == "window":
-                self._part = line["trained_ratio"] or 0.0
+                self._part = line.get("trained_ratio") or 0.0
         return self._part

@@ -9,7 +9,7 @@ from typing import IO, Any
 
 from dynamix_ps.config.schema import Config
 from dynamix_ps.report.tensorboard import TensorBoard
-from dynamix_ps.run_record.json_lines import Line
+from dynamix_ps.run_record.json_lines import UNUSABLE, Line
 from dynamix_ps.run_record.model import PlanState
 from dynamix_ps.run_record.role_files import RoleFiles
 from dynamix_ps.run_record.run_folder import RunFolder
@@ -50,13 +50,13 @@ class Recorder:
         for source, _, line in self._files.read():
             try:
                 self.state.apply(source, line)
-            except (KeyError, TypeError, ValueError, IndexError) as error:
-                self.event("unreadable_line", of=source, line_kind=str(line.get("kind")), error=repr(error))
+                self._tables.add(line)
+            except UNUSABLE as error:
+                self.event("unreadable_line", of=source, line_kind=line["kind"], error=repr(error))
                 continue
-            self._tables.add(line)
             self._tensorboard.add(line, self.state)
             if line["kind"] not in _NOT_EVENTS:
-                self._write_event({"time_s": line.get("time_s"), "source": source, **line})
+                self._write_event({"time_s": None, **line, "source": source})
         if self._files.damaged() > self._damaged:
             self.event("damaged_lines", count=self._files.damaged() - self._damaged)
             self._damaged = self._files.damaged()

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from dynamix_ps.bounded_json import value_in
 from dynamix_ps.config import variables
+from dynamix_ps.run_record.json_lines import UNUSABLE
 from dynamix_ps.run_record.run_folder import RunFolder
 from dynamix_ps.run_record.run_state import RunState
 
@@ -43,14 +44,17 @@ def checkpoint_fields(folder: RunFolder, state: RunState) -> dict[str, Any]:
 
 
 def _file(name: str | None) -> Path | None:
-    return Path(name) if name is not None and Path(name).is_file() else None
+    try:
+        return Path(name) if name is not None and Path(name).is_file() else None
+    except OSError:  # such as a name that is too long
+        return None
 
 
 def _command(folder: RunFolder, checkpoint: Path) -> str | None:
     try:
-        manifest = json.loads(folder.manifest_file.read_text(encoding="utf-8"))
+        manifest = value_in(folder.manifest_file.read_bytes())
         return resume_command(manifest["argv"], manifest["command"], checkpoint)
-    except (OSError, ValueError, KeyError):
+    except (OSError, *UNUSABLE):
         return None
 
 

@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from pydantic import ValidationError
+
 from dynamix_ps.config.load import load_config
 from dynamix_ps.config.schema import BatchBounds, Cluster, Config, Policy, Worker
 from dynamix_ps.errors import EnvironmentNotReady, JobFailed, UsageError
@@ -90,7 +92,7 @@ def _config_as_told(folder: RunFolder) -> Config:
         kinds.add(line["kind"])
         if line["kind"] == "started" and source == "arbitrator":
             policy = line.get("policy")
-        elif line["kind"] == "started" and "rank" in line:
+        elif line["kind"] == "started" and {"rank", "batch_size", "comm"} <= line.keys() and line["rank"] >= 0:
             first.setdefault(line["rank"], line)
     if not first:
         raise UsageError(
@@ -102,8 +104,13 @@ def _config_as_told(folder: RunFolder) -> Config:
     settings: dict[str, Any] = {"comm": next(iter(first.values()))["comm"], "mode": mode}
     # Without an arbitrator, sizes stay. The name is taken as it is: it may be of a policy that is not installed here.
     settings["policy"] = Policy.model_construct(name=policy or "static")
-    settings["cluster"] = Cluster(workers=tuple(Worker(batch=max(size, 1)) for size in sizes))
-    return Config(name=folder.path.name[:64] or "run", batch=BatchBounds(min=0), **settings)
+    try:
+        settings["cluster"] = Cluster(workers=tuple(Worker(batch=max(size, 1)) for size in sizes))
+        return Config(name=folder.path.name[:64] or "run", batch=BatchBounds(min=0), **settings)
+    except ValidationError as error:
+        raise UsageError(
+            f"{folder.path}: the first lines of the workers are damaged: {error}; give the cluster file with --config"
+        ) from error
 
 
 def _record(folder: RunFolder, config: Config) -> None:
@@ -118,9 +125,9 @@ def _outcome(folder: RunFolder, config: Config, launched: bool) -> Outcome:
     """How the run ended: by the launcher's last event, else by what the workers wrote."""
     own = {line["kind"]: line for line in JsonLinesTail(folder.events_file).read() if line.get("source") == "launcher"}
     heterogeneity = str(own.get("launch", {}).get("emulation") or (BY_HAND if not launched else "not recorded"))
-    if "end" in own:
-        end = own["end"]
-        return Outcome(end["exit_code"], end["reason"], heterogeneity, tuple(end.get("notes") or ()))
+    end = own.get("end", {})
+    if {"exit_code", "reason"} <= end.keys():
+        return Outcome(end["exit_code"], end["reason"], heterogeneity, tuple(map(str, end.get("notes") or ())))
     told = read_told(folder)
     newest_s = max((line["time_s"] for _, _, line in told if line.get("time_s") is not None), default=None)
     workers = state_of(told, len(config.cluster.workers), config.later).workers

@@ -16,7 +16,7 @@ from dynamix_ps.report.gain import Gain, gain_of, gain_text, progress_text
 from dynamix_ps.report.resume import checkpoint_fields, resumed_fields
 from dynamix_ps.report.summary_text import markdown
 from dynamix_ps.run_record.evaluations import ACCURACY, MetricCurve, curves
-from dynamix_ps.run_record.json_lines import JsonLinesTail, Line
+from dynamix_ps.run_record.json_lines import UNUSABLE, JsonLinesTail, Line
 from dynamix_ps.run_record.model import TIME_PARTS, WorkerState
 from dynamix_ps.run_record.role_files import RoleFiles, Told
 from dynamix_ps.run_record.run_folder import RunFolder
@@ -65,7 +65,7 @@ def state_of(told: Iterable[Told], n_workers: int, later: Collection[int] = ()) 
     for source, _, line in told:
         try:
             state.apply(source, line)
-        except (KeyError, TypeError, ValueError, IndexError):
+        except UNUSABLE:
             continue  # the recorder has put it into events.jsonl as unreadable_line
     return state
 
@@ -74,7 +74,7 @@ def _gain(told: Iterable[Told], config: Config) -> Gain:
     windows = [line for source, _, line in told if line["kind"] == "window" and source.startswith("worker-")]
     try:
         return gain_of(windows, config.first_workers, config.mode, config.lr_rule)
-    except (KeyError, TypeError, ValueError) as error:
+    except UNUSABLE as error:
         return Gain(None, None, f"a window line is damaged ({type(error).__name__}: {error})")
 
 

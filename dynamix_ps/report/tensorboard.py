@@ -16,7 +16,7 @@ from typing import Any
 
 from dynamix_ps.field_table import FieldTable, Scope
 from dynamix_ps.messages import LINK, SERVER, SYSTEM, WINDOW
-from dynamix_ps.run_record.json_lines import Line
+from dynamix_ps.run_record.json_lines import UNUSABLE, Line
 from dynamix_ps.run_record.run_state import RunState
 from dynamix_ps.run_record.values import number, ratio
 
@@ -64,7 +64,7 @@ class TensorBoard:
         try:
             found = list(_scalars(line, state)) if self._directory else []
             time_s = float(line["time_s"]) if found else math.nan
-        except (KeyError, TypeError, ValueError):
+        except UNUSABLE:
             return
         with self._guarded():
             for name, step, scalars in found:

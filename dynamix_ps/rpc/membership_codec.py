@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import types
 from collections.abc import Mapping
-from functools import lru_cache
-from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Any, get_args
 
+from dynamix_ps.bounded_json import built, value_in
 from dynamix_ps.membership.messages import FromCoordinator, Process, ToCoordinator
 from dynamix_ps.rpc import arbitrator_pb2 as pb
 from dynamix_ps.rpc.fields import LARGEST_TEXT, count, one_of, text
@@ -47,10 +46,9 @@ def _unpacked(message: pb.MembershipMessage, kinds: Mapping[str, type[Any]]) -> 
     if len(message.fields) > _LARGEST_FIELDS:
         raise MalformedMessageError(f"{message.kind}: got {len(message.fields)} characters, expected {_LARGEST_FIELDS}")
     try:
-        fields = json.loads(message.fields)
+        return built(message.kind, value_in(message.fields), kind, LARGEST_TEXT)
     except ValueError as error:
-        raise MalformedMessageError(f"{message.kind}: the fields are no JSON object: {error}") from error
-    return _built(message.kind, fields, kind)
+        raise MalformedMessageError(f"{message.kind}: {error}") from error
 
 
 def sender_to_proto(process: Process) -> pb.MembershipMessage:
@@ -81,35 +79,3 @@ def _plain(value: Any) -> Any:
     if isinstance(value, frozenset | tuple):
         return [_plain(one) for one in (sorted(value) if isinstance(value, frozenset) else value)]
     return dataclasses.asdict(value) if dataclasses.is_dataclass(value) and not isinstance(value, type) else value
-
-
-@lru_cache
-def _types_of(kind: type[Any]) -> Mapping[str, Any]:
-    return get_type_hints(kind)
-
-
-def _built(name: str, value: Any, wanted: Any) -> Any:
-    """`value`, from JSON, as the type `wanted`. Raises MalformedMessageError if it is something else."""
-    origin, parts = get_origin(wanted), get_args(wanted)
-    if origin in (Union, types.UnionType):
-        return None if value is None else _built(name, value, parts[0])
-    if dataclasses.is_dataclass(wanted) and isinstance(value, dict):
-        return _object(name, value, wanted)
-    if origin in (frozenset, tuple) and isinstance(value, list):
-        return origin(_built(name, one, parts[0]) for one in value)
-    if wanted is int and type(value) is int:
-        return count(name, value)
-    if value in parts if origin is Literal else isinstance(value, str) and wanted is str and len(value) <= LARGEST_TEXT:
-        return value
-    raise MalformedMessageError(f"{name}: got {str(value)[:LARGEST_TEXT]!r}, expected {wanted}")
-
-
-def _object(name: str, fields: Mapping[str, Any], kind: Any) -> Any:
-    hints = _types_of(kind)
-    if unknown := fields.keys() - hints.keys():
-        raise MalformedMessageError(f"{name}: got {', '.join(sorted(unknown))}, expected {', '.join(hints)}")
-    built = {key: _built(f"{name}.{key}", value, hints[key]) for key, value in fields.items()}
-    try:
-        return kind(**built)
-    except TypeError as error:
-        raise MalformedMessageError(f"{name}: {error}") from error

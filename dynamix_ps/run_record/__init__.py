@@ -3,6 +3,7 @@
 run_folder      the folder of a run, and what lies where
 manifest        what was run, with what, where
 json_lines      files of JSON lines, written and read while they grow
+line_fields     what their fields hold
 requests        what commands ask of the launcher meanwhile
 role_files      those of all roles
 iteration_mark  in which iteration a worker is

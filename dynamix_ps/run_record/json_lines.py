@@ -11,12 +11,16 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import IO, Any
 
+from dynamix_ps.bounded_json import value_in
+from dynamix_ps.run_record.line_fields import fits
+
 logger = logging.getLogger("dynamix")
 
 Line = dict[str, Any]
 
 LONGEST_BYTES = 16 << 20  # of a line; the reports of a thousand workers on their connections take less than one MB
-DEEPEST = 16  # objects and lists within each other; those that roles write have four
+# What working with a line raises that lacks a field of its kind, or has another value in it than that kind has.
+UNUSABLE = (LookupError, TypeError, ValueError, ArithmeticError, AttributeError)
 _START = b'{"kind"'
 _MAY_STEER = re.compile(rb"[\\\x7f-\xff]")  # an escape, or what is not ASCII; JSON has control codes as escapes alone
 
@@ -68,8 +72,8 @@ class JsonLinesTail:
     """Returns the complete new lines of a file, each once.
 
     A line without its newline is left for the next call. A writer that was killed within a line and restarted leaves
-    half a line in front of a complete one, which is kept. Lines that are unreadable, too long or too deep are counted
-    in `damaged` and never raise, because reading a run must not end it.
+    half a line in front of a complete one, which is kept. Lines that are unreadable, too long, too deep or have values
+    that no role writes are counted in `damaged` and never raise, because reading a run must not end it.
     """
 
     def __init__(self, path: Path) -> None:
@@ -99,6 +103,15 @@ class JsonLinesTail:
             return lines
         return lines
 
+    def rest(self) -> list[Line]:
+        """The line behind the last line end, of a writer that has ended, if it is whole."""
+        try:
+            with self.path.open("rb") as file:
+                file.seek(self._offset)
+                return self._lines(file.read(LONGEST_BYTES))
+        except FileNotFoundError:
+            return []
+
     def _lines(self, complete: bytes) -> list[Line]:
         raws = complete.split(b"\n")
         if self._is_in_long_line:
@@ -122,23 +135,13 @@ def line_in(raw: bytes) -> Line | None:
     Its text is made harmless here, for terminals, summaries and files that show it.
     """
     try:
-        value = json.loads(raw)
-    except (ValueError, RecursionError):
+        value = value_in(raw)
+    except ValueError:
         return None
-    if not isinstance(value, dict) or not isinstance(value.get("kind"), str):
-        return None
-    if not isinstance(value.get("time_s", 0.0), int | float):
-        return None
-    if raw.count(b"[") + raw.count(b"{") > DEEPEST and _is_deeper(value, DEEPEST):
+    if not isinstance(value, dict) or "kind" not in value or not fits(value):
         return None
     harmless: Line = _shown(value) if _MAY_STEER.search(raw) else value
     return harmless
-
-
-def _is_deeper(value: Any, levels: int) -> bool:
-    """Whether more than so many objects and lists are within each other."""
-    inside = value.values() if isinstance(value, dict) else value if isinstance(value, list) else None
-    return inside is not None and (levels == 0 or any(_is_deeper(item, levels - 1) for item in inside))
 
 
 def _shown(value: Any) -> Any:

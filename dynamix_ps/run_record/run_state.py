@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from dynamix_ps.messages import Flow, LinkView, NetworkSample, ServerView, SystemSample
 from dynamix_ps.metrics.noise import GradientNoise, SmoothedNoise
@@ -49,6 +49,7 @@ class RunState:
         later: Collection[int] = (),
     ) -> None:
         self.run, self.policy, self.counted = run, policy, counted
+        self._n_workers = n_workers
         self.workers = {rank: WorkerState(rank) for rank in range(n_workers)}
         for rank, host in enumerate(hosts):
             self.workers[rank].host = host
@@ -151,7 +152,7 @@ class RunState:
         return sorted(whole, key=lambda plan: plan.version)
 
     def apply(self, source: str, line: Line) -> None:
-        """Take in one line. Raises KeyError, TypeError or ValueError if it does not have what its kind needs."""
+        """Take in one line. Raises what `UNUSABLE` names if it does not have what its kind needs."""
         kind = line["kind"]
         if self.is_stopping and kind in _COMINGS_AND_GOINGS:
             return
@@ -176,7 +177,12 @@ class RunState:
         entry.open_sources.add(source)
 
     def _worker(self, line: Line) -> WorkerState:
-        return self.workers.setdefault(line["rank"], WorkerState(line["rank"]))
+        return self.workers[line["rank"]]
+
+    def _of_every_worker(self, sizes: Sequence[int]) -> tuple[int, ...]:
+        if len(sizes) != self._n_workers:
+            raise ValueError(f"{len(sizes)} batch sizes are there, of {self._n_workers} workers")
+        return tuple(sizes)
 
     def _started(self, line: Line) -> None:
         worker = self._worker(line)
@@ -224,7 +230,7 @@ class RunState:
             worker.totals[part] = worker.totals.get(part, 0.0) + (0.0 if math.isnan(value) else value)
 
     def _plan_applied(self, line: Line) -> None:
-        version, sizes = line["version"], tuple(line["batch_sizes"])
+        version, sizes = line["version"], self._of_every_worker(line["batch_sizes"])
         worker = self._worker(line)
         worker.previous_batch_size, worker.batch_size = worker.batch_size, sizes[worker.rank]
         self.plan_version = max(self.plan_version, version)
@@ -278,7 +284,7 @@ class RunState:
     def _finished(self, line: Line) -> None:
         worker = self._worker(line)
         worker.phase = "finished"
-        worker.iteration, worker.samples, worker.train_s = line["iterations"], line["samples"], line["train_s"]
+        worker.iteration, worker.samples, worker.train_s = line["iterations"], int(line["samples"]), line["train_s"]
 
     def _compiled(self, line: Line) -> None:
         worker = self._worker(line)
@@ -308,7 +314,7 @@ class RunState:
     def _links(self, line: Line) -> None:
         """Both sides of every worker's connections, joined by the arbitrator when a window closed."""
         for link in (filled(LinkView, link) for link in line["links"]):
-            self.workers.setdefault(link.rank, WorkerState(link.rank)).link = link
+            self.workers[link.rank].link = link
         for server in (filled(ServerView, server) for server in line["servers"]):
             self.servers[server.name] = server
 
@@ -328,14 +334,27 @@ class RunState:
     def _plan(self, line: Line) -> None:
         self._kept(line)
         known = self.plans.get(line["version"])
-        plan = _published(line)
+        plan = self._published(line)
         if known is not None:  # a worker's line was read first
             plan.iteration, plan.applied_s, plan.applied_by = known.iteration, known.applied_s, known.applied_by
         self.plans[plan.version] = plan
 
     def _observed(self, line: Line) -> None:
         self._kept(line)
-        self.observed.append(_published(line))
+        self.observed.append(self._published(line))
+
+    def _published(self, line: Line) -> PlanState:
+        proposed: Sequence[int] | None = line.get("proposed")
+        return PlanState(
+            version=line["version"],
+            batch_sizes=self._of_every_worker(line["batch_sizes"]),
+            lr_factor=number(line.get("lr_factor", 1.0)),  # older runs have none
+            window=line.get("window"),
+            proposed=None if proposed is None else self._of_every_worker(proposed),
+            reward=line.get("reward"),
+            decision_ms=line.get("decision_ms"),
+            published_s=line.get("time_s"),
+        )
 
     def _role_ended(self, line: Line) -> None:
         self.losses.ended((line["role"], line["slot"]), line["ended_s"])
@@ -427,17 +446,3 @@ _JOURNAL = {
     "lease_lost": RunState._lease_lost,
     "lease_back": RunState._lease_back,
 }
-
-
-def _published(line: Line) -> PlanState:
-    proposed: Iterable[int] | None = line.get("proposed")
-    return PlanState(
-        version=line["version"],
-        batch_sizes=tuple(line["batch_sizes"]),
-        lr_factor=number(line.get("lr_factor", 1.0)),  # older runs have none
-        window=line.get("window"),
-        proposed=None if proposed is None else tuple(proposed),
-        reward=line.get("reward"),
-        decision_ms=line.get("decision_ms"),
-        published_s=line.get("time_s"),
-    )

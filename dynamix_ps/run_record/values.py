@@ -15,8 +15,12 @@ Kind = TypeVar("Kind", bound="DataclassInstance")
 
 
 def number(value: Any) -> float:
-    """A JSON number; null becomes NaN. Raises TypeError or ValueError for anything else."""
-    return math.nan if value is None else float(value)
+    """A JSON number; null becomes NaN. Raises TypeError for anything else."""
+    if value is None:
+        return math.nan
+    if type(value) in (float, int):
+        return float(value)
+    raise TypeError(f"got {value!r:.100}, expected a number")
 
 
 def filled(kind: type[Kind], line: Mapping[str, Any]) -> Kind:
@@ -30,6 +34,9 @@ def filled(kind: type[Kind], line: Mapping[str, Any]) -> Kind:
             value = line[name]
             if hint is float:
                 value = number(value)
+            elif hint in (int, str, bool):
+                if type(value) is not hint:
+                    raise TypeError(f"{name}: got {value!r:.100}, expected {hint.__name__}")
             elif dataclasses.is_dataclass(hint) and isinstance(hint, type):
                 value = filled(hint, value)
             values[name] = value

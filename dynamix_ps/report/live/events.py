@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from dynamix_ps.run_record.json_lines import Line
+from dynamix_ps.run_record.json_lines import UNUSABLE, Line
 
 SIZES_SHOWN = 16  # of more workers, only the range is told
 
@@ -51,7 +51,7 @@ def describe(event: Line) -> str:
     """An event as a sentence; one of an unknown kind, or without what its kind has, as names and values."""
     try:
         words = _WORDS[event["kind"]](event)
-    except (KeyError, TypeError, ValueError):
+    except UNUSABLE:
         rest = {key: value for key, value in event.items() if key not in ("kind", "source", "time_s")}
         values = ", ".join(f"{key.replace('_', ' ')} {_plain(value)}" for key, value in rest.items())
         words = f"{event.get('source')}: {event['kind'].replace('_', ' ')}" + (f": {values}" if values else "")

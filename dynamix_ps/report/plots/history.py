@@ -9,7 +9,7 @@ from dynamix_ps.config.schema import Config
 from dynamix_ps.messages import WINDOW, LinkView, ServerView
 from dynamix_ps.metrics.noise import GradientNoise, SmoothedNoise
 from dynamix_ps.run_record.evaluations import Evaluation, MetricCurve, curves, evaluation_of
-from dynamix_ps.run_record.json_lines import Line
+from dynamix_ps.run_record.json_lines import UNUSABLE, Line
 from dynamix_ps.run_record.model import TIME_PARTS, by_worker
 from dynamix_ps.run_record.role_files import RoleFiles
 from dynamix_ps.run_record.run_folder import RunFolder
@@ -112,7 +112,7 @@ def read_history(folder: RunFolder, config: Config) -> History:
                 _add_links(history, line, elapsed)
             elif source == "arbitrator" and line["kind"] == "lost" and line["role"] == "worker":
                 of_all.gone.append((line["slot"], elapsed))
-        except (KeyError, TypeError, ValueError, IndexError):
+        except UNUSABLE:
             continue  # the recorder has put it into events.jsonl as unreadable_line
     _complete(history, of_all)
     return history

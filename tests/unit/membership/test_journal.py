@@ -88,3 +88,25 @@ def test_a_damaged_line_is_an_error_that_names_it(tmp_path: Path) -> None:
     file.write_text('[{"kind": "founded"}]\n[{"kind": "unknown"}]\n[{"kind": "founded"}]\n', encoding="utf-8")
     with pytest.raises(ValueError, match="line 2"):
         JournalFile(file)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "[" * 200_000,
+        "3",
+        '[{"kind": ["founded"]}]',
+        '[{"kind": "began", "generation": "1"}]',
+        '[{"kind": "began", "generation": 1e400}]',
+        '[{"kind": "began"}]',
+        '[{"kind": "joined", "process": {"role": {"a": 1}, "slot": 0, "incarnation": "a"}}]',
+        '[{"kind": "joined", "process": {"role": "worker", "slot": [], "incarnation": "a"}}]',
+        '[{"kind": "offered", "entry": 3}]',
+    ],
+    ids=lambda line: line[:60],
+)
+def test_a_line_of_another_form_is_an_error_too(tmp_path: Path, line: str) -> None:
+    file = tmp_path / "members.jsonl"
+    file.write_text(f'[{{"kind": "founded"}}]\n{line}\n', encoding="utf-8")
+    with pytest.raises(ValueError, match="line 2"):
+        JournalFile(file)

@@ -104,6 +104,8 @@ def test_an_empty_kind_is_a_sign_of_life_of_a_role_alone() -> None:
         ("waiting", {"processes": {"role": "worker"}}),
         ("waiting", {"processes": [3]}),
         ("hello", "{" + " " * 70_000 + "}"),
+        ("waiting", "[" * 60_000),
+        ("status", '{"generation": 1, "first_incomplete": 1e400}'),
     ],
 )
 def test_what_is_no_message_is_refused(kind: str, fields: Any) -> None:
