@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import attrgetter
@@ -23,12 +24,13 @@ from dynamix_ps.messages import LinkView, Plan, ServerView, WindowRecord
 from dynamix_ps.policy.base import View, largest_total, reference_batch
 from dynamix_ps.policy.rate.decider import RateDecider
 from dynamix_ps.run_record.evaluations import Evaluation, evaluation_of
-from dynamix_ps.run_record.json_lines import Line
+from dynamix_ps.run_record.json_lines import LONGEST_BYTES, UNUSABLE, Line, line_in
 from dynamix_ps.run_record.role_files import RoleFiles
 from dynamix_ps.run_record.run_folder import RunFolder
 from dynamix_ps.run_record.values import filled
 
 SUFFIX = ".jsonl.gz"
+_LARGEST_BYTES = 512 << 20  # unpacked; a day of windows of eight workers takes 100 MB
 _KINDS = frozenset({"window", "evaluation", "links", "adopted", *DECISIONS})
 
 
@@ -69,7 +71,11 @@ def read_run(path: Path) -> RecordedRun:
     """
     if path.is_dir():
         folder = RunFolder.open(path)
-        run = _run(folder.path.name, load_recorded_config(folder.config_file), _lines_of(folder))
+        config = load_recorded_config(folder.config_file)
+        try:
+            run = _run(folder.path.name, config, _lines_of(folder))
+        except UNUSABLE as error:
+            raise UsageError(f"{path}: a line of the run is damaged ({type(error).__name__}: {error})") from error
     else:
         run = _read_recording(path)
     if not run.decided:
@@ -103,17 +109,33 @@ def _lines_of(folder: RunFolder) -> Iterator[Line]:
 
 def _read_recording(file: Path) -> RecordedRun:
     try:
-        head, *lines = (json.loads(text) for text in gzip.decompress(file.read_bytes()).splitlines())
+        head, *lines = _unpacked(file)
         config = Config.model_validate_json(json.dumps(head["config"]))
         policy = config.policy.without_foreign_keys()
         return _run(str(head["name"]), config.model_copy(update={"policy": policy}), lines)
     except FileNotFoundError as error:
         raise UsageError(f"{file}: no such file; give a run folder such as runs/latest, or a *{SUFFIX}") from error
-    except (OSError, EOFError, ValueError, KeyError, TypeError, ValidationError) as error:
+    except (OSError, EOFError, zlib.error, ValidationError, *UNUSABLE) as error:
         raise UsageError(
             f"{file}: not a recording, or damaged ({type(error).__name__}: {error}); "
             f"expected a run folder, or a *{SUFFIX} that was made from one"
         ) from error
+
+
+def _unpacked(file: Path) -> Iterator[Line]:
+    """The lines of a recording. Raises ValueError at the first byte too much: a small file may unpack to any size."""
+    left = _LARGEST_BYTES
+    with gzip.open(file) as packed:
+        while raw := packed.readline(min(left, LONGEST_BYTES)):
+            left -= len(raw)
+            if not raw.endswith(b"\n") or left <= 0:
+                raise ValueError(
+                    f"it ends within a line, or has a line of {LONGEST_BYTES:,} or {_LARGEST_BYTES:,} bytes in all"
+                )
+            line = line_in(raw)
+            if line is None:
+                raise ValueError(f"a line that no run writes: {raw[:60]!r}")
+            yield line
 
 
 @dataclass(slots=True)

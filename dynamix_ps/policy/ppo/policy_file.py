@@ -12,6 +12,7 @@ import io
 import json
 import os
 import zipfile
+import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +21,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dynamix_ps.bounded_json import value_in
 from dynamix_ps.errors import PolicyError
 from dynamix_ps.policy.ppo.actor_critic import Weights
 from dynamix_ps.policy.ppo.adam import AdamState
@@ -29,6 +31,8 @@ from dynamix_ps.policy.ppo.normalise import Normaliser
 FORMAT = "dynamix-ppo"
 VERSION = 2
 
+_LARGEST_BYTES = 256 << 20  # unpacked; a network of the largest width takes 30 MB with what Adam keeps
+_MOST_ARRAYS = 1000
 _Arrays = dict[str, NDArray[Any]]
 _NORMALISER = ("count", "mean", "spread")
 
@@ -137,20 +141,29 @@ def _weights(file: Path, network: str, arrays: _Arrays, spec: PolicySpec, adam_s
 
 def _read(file: Path) -> _Arrays:
     try:
-        loaded = np.load(file, allow_pickle=False)
-        if not isinstance(loaded, np.lib.npyio.NpzFile):
-            raise PolicyError(f"{file}: found a single array, expected a policy (.npz)")
-        with loaded:
+        _check_size(file)
+        with np.load(file, allow_pickle=False) as loaded:
             return {name: loaded[name] for name in loaded.files}
-    except (zipfile.BadZipFile, ValueError, EOFError, KeyError) as error:
+    except (zipfile.BadZipFile, zlib.error, RuntimeError, ValueError, EOFError, KeyError, MemoryError) as error:
         raise PolicyError(f"{file}: not a policy file, or cut off ({error}); expected an .npz of {FORMAT}") from error
     except OSError as error:
         raise PolicyError(f"{file}: cannot be read ({error}); name a policy file in policy.ppo.file") from error
 
 
+def _check_size(file: Path) -> None:
+    """Before anything is unpacked: a small file may be packed from endless zeros. Nothing larger than told is read."""
+    with zipfile.ZipFile(file) as archive:
+        size, count = sum(part.file_size for part in archive.infolist()), len(archive.infolist())
+    if size > _LARGEST_BYTES or count > _MOST_ARRAYS:
+        raise PolicyError(
+            f"{file}: holds {count:,} arrays of {size:,} bytes, expected a policy with at most {_MOST_ARRAYS:,} arrays "
+            f"of {_LARGEST_BYTES:,} bytes; use another file"
+        )
+
+
 def _about(file: Path, arrays: _Arrays) -> dict[str, Any]:
     try:
-        about = json.loads(str(arrays["about"]))
+        about = value_in(str(arrays["about"]))
         found = (about["format"], about["version"])
     except (KeyError, TypeError, ValueError) as error:
         raise PolicyError(f"{file}: found no description of a policy in it, expected {FORMAT} {VERSION}") from error

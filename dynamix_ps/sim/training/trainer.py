@@ -204,7 +204,11 @@ class Trainer:
                 f"{file}: found a training with settings {found}, expected {wanted}; begin a new training"
             )
         rng = np.random.default_rng()
-        rng.bit_generator.state = json.loads(str(stored.provenance["rng"]))
+        try:
+            rng.bit_generator.state = json.loads(str(stored.provenance["rng"]))
+            windows = int(stored.provenance["windows"])
+        except (KeyError, TypeError, ValueError, RecursionError) as error:
+            raise PolicyError(f"{file}: damaged: {type(error).__name__}: {error}; begin a new training") from error
         trainer = Trainer(settings, rng, stored, draw_)
-        trainer.windows = int(stored.provenance["windows"])
+        trainer.windows = windows
         return trainer

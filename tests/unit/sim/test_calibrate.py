@@ -21,6 +21,7 @@ from dynamix_ps.config.load import dump_config, load_config
 from dynamix_ps.config.schema import Config
 from dynamix_ps.errors import UsageError
 from dynamix_ps.run_record.run_folder import RunFolder
+from dynamix_ps.sim import recorded as recorded_module
 from dynamix_ps.sim.calibration.calibrate import calibrate, scenario_of
 from dynamix_ps.sim.calibration.fit_cost import predict_times
 from dynamix_ps.sim.calibration.fit_training import Curve
@@ -299,6 +300,20 @@ def test_a_recording_that_was_cut_off_is_refused(tmp_path: Path) -> None:
     write_recording(folder, file)
     file.write_bytes(file.read_bytes()[:-200])
     with pytest.raises(UsageError, match="damaged"):
+        read_run(file)
+
+
+@pytest.mark.parametrize(
+    ("content", "largest"),
+    [(b'{"kind": "run"}\n' * 100_000, 1 << 20), (b"0" * (17 << 20), 512 << 20), (b"[" * 9999, 9999)],
+)
+def test_a_recording_that_unpacks_to_any_size_is_refused_at_its_bound(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: bytes, largest: int
+) -> None:
+    monkeypatch.setattr(recorded_module, "_LARGEST_BYTES", largest)
+    file = tmp_path / f"x{SUFFIX}"
+    file.write_bytes(gzip.compress(content))
+    with pytest.raises(UsageError, match="not a recording, or damaged"):
         read_run(file)
 
 

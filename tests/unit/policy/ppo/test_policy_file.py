@@ -172,13 +172,34 @@ def test_pickled_payload_is_refused_unread(saved: Path, tmp_path: Path) -> None:
     assert not (tmp_path / "pwned").exists()
 
 
+def test_an_archive_that_unpacks_to_more_than_a_policy_is_refused_unread(saved: Path) -> None:
+    """Some kilobytes with 300 MB of zeros, many arrays, and an array that tells a size of its own."""
+    with zipfile.ZipFile(saved, "w", zipfile.ZIP_DEFLATED) as archive, archive.open("about.npy", "w") as out:
+        for _ in range(300):
+            out.write(bytes(1 << 20))
+    assert saved.stat().st_size < 1 << 20
+    with pytest.raises(PolicyError, match="1 arrays of 314,572,800 bytes, expected a policy with at most"):
+        load_policy(saved, SPEC)
+    with zipfile.ZipFile(saved, "w") as archive:
+        for number in range(1001):
+            archive.writestr(f"{number}.npy", b"")
+    with pytest.raises(PolicyError, match="1,001 arrays"):
+        load_policy(saved, SPEC)
+    header = io.BytesIO()
+    np.lib.format.write_array_header_1_0(header, {"descr": "<f8", "fortran_order": False, "shape": (2**50,)})
+    with zipfile.ZipFile(saved, "w") as archive:
+        archive.writestr("about.npy", header.getvalue() + bytes(80))
+    with pytest.raises(PolicyError, match="not a policy file"):
+        load_policy(saved, SPEC)
+
+
 def test_foreign_archives(saved: Path) -> None:
     np.savez(saved, weights=np.zeros(3))
     with pytest.raises(PolicyError, match="no description"):
         load_policy(saved, SPEC)
     with saved.open("wb") as out:
         np.save(out, np.zeros(3))
-    with pytest.raises(PolicyError, match="single array"):
+    with pytest.raises(PolicyError, match="not a policy file"):
         load_policy(saved, SPEC)
     content = io.BytesIO()
     with zipfile.ZipFile(content, "w") as archive:
