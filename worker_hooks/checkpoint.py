@@ -7,6 +7,9 @@ torch.load and numpy.load read such files as they are.
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
+import glob
 import hashlib
 import itertools
 import os
@@ -15,7 +18,7 @@ import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, get_args
+from typing import IO, Any, get_args
 
 from dynamix_ps.config.schema import Unit
 from dynamix_ps.errors import CheckpointError
@@ -30,6 +33,7 @@ from worker_hooks.units import Seen
 
 FORMAT = 2
 KEPT = 3  # checkpoints of a run folder
+_PARTIAL = ".partial"
 
 _ADDED_LATER = {  # fields that positions of earlier versions lack
     "pass_code": 0,
@@ -190,22 +194,24 @@ def _read_registered(packed: object) -> dict[str, Any]:
 def save_checkpoint(path: Path, state: bytes, kept: int = 1) -> None:
     """Write `state` and its checksum to `path`: a temporary file in the same folder, flushed, then renamed over it.
 
-    With `kept` above 1 the checkpoints before it stay, under the names of `older_checkpoints`. Raises OSError, and
-    leaves what was there.
+    With `kept` above 1 the checkpoints before it stay, under the names of `older_checkpoints`. A temporary file whose
+    process has ended before it was renamed is removed. Raises OSError, and leaves what was there.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    _remove_partial(path)
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=_PARTIAL)
     try:
         with os.fdopen(handle, "wb") as out:
+            _take(out)
             out.write(state)
             out.write(f"\nsha256 {hashlib.sha256(state).hexdigest()}\n".encode())
             out.flush()
             os.fsync(out.fileno())
-        names = [path, *older_checkpoints(path)][:kept]
-        for newer, older in reversed(list(itertools.pairwise(names))):
-            if newer.exists():
-                os.replace(newer, older)
-        os.replace(temporary, path)
+            names = [path, *older_checkpoints(path)][:kept]
+            for newer, older in reversed(list(itertools.pairwise(names))):
+                if newer.exists():
+                    os.replace(newer, older)
+            os.replace(temporary, path)
     except BaseException:
         Path(temporary).unlink(missing_ok=True)
         raise
@@ -214,6 +220,23 @@ def save_checkpoint(path: Path, state: bytes, kept: int = 1) -> None:
         os.fsync(folder)
     finally:
         os.close(folder)
+
+
+def _take(file: IO[bytes]) -> bool:
+    """Lock a file as long as it is open here. Returns whether nobody else has it, as far as the disk has locks."""
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True
+
+
+def _remove_partial(path: Path) -> None:
+    """Remove temporary files of `path` that no process writes; one that is written is locked."""
+    for partial in path.parent.glob(f".{glob.escape(path.name)}.*{_PARTIAL}"):
+        with contextlib.suppress(OSError), partial.open("r+b") as file:
+            if _take(file):
+                partial.unlink()
 
 
 def older_checkpoints(path: Path) -> list[Path]:

@@ -259,6 +259,7 @@ class _Run:
             self._tell_cause(ending)
         plots = ending.exit_code == 0
         try:
+            self._folder.remove_partial_checkpoints()
             self._recorder.event("end", exit_code=ending.exit_code, reason=ending.reason, notes=self._notes)
             self._recorder.close()
             outcome = Outcome(ending.exit_code, ending.reason, self._heterogeneity, tuple(self._notes))

@@ -7,12 +7,13 @@ from collections import Counter, deque
 
 FIRST_WAIT_S = 1.0
 LONGEST_WAIT_S = 60.0
+_LONGEST_AFTER = 10  # starts: every later wait is the longest, and a float holds the doubled one
 MOST_KEPT_OUT = 5  # starts in a row that do not count
 
 
 def wait_before_start_s(made: int) -> float:
     """Before the next start, after so many that were in vain."""
-    return min(FIRST_WAIT_S * 2.0**made, LONGEST_WAIT_S)
+    return min(FIRST_WAIT_S * 2.0 ** min(made, _LONGEST_AFTER), LONGEST_WAIT_S)
 
 
 class Restarts:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from datetime import datetime, timezone
 from pathlib import Path
@@ -44,8 +45,8 @@ class RunFolder:
         return folder
 
     def make(self) -> None:
-        """Make the folder, which must be new, with its sub-folders. Raises OSError."""
-        self.path.mkdir(parents=True)
+        """Make the folder, which must be new, for this user alone, with its sub-folders. Raises OSError."""
+        self.path.mkdir(mode=0o700, parents=True)
         for part in (self.logs_dir, self.plots_dir, self.workers_dir, self.roles_dir):
             part.mkdir()
         for part in (self.arbitrator_dir, self.checkpoints_dir):
@@ -129,6 +130,12 @@ class RunFolder:
         """The newest one of the first training of its processes, from which `--resume` goes on; none: there is none."""
         found = (file for file in self.checkpoints_dir.glob("last.*") if file.suffix in (".pt", ".npz"))
         return max(found, key=lambda file: file.stat().st_mtime, default=None)
+
+    def remove_partial_checkpoints(self) -> None:
+        """What processes were writing that have ended. Never raises."""
+        for file in self.checkpoints_dir.glob(".*"):
+            with contextlib.suppress(OSError):
+                file.unlink()
 
     @property
     def checkpoints_dir(self) -> Path:

@@ -1,6 +1,13 @@
 from __future__ import annotations
 
-from dynamix_ps.launch.restarts import FIRST_WAIT_S, LONGEST_WAIT_S, MOST_KEPT_OUT, RestartBudget, Restarts
+from dynamix_ps.launch.restarts import (
+    FIRST_WAIT_S,
+    LONGEST_WAIT_S,
+    MOST_KEPT_OUT,
+    RestartBudget,
+    Restarts,
+    wait_before_start_s,
+)
 
 
 def test_each_worker_is_started_again_so_often_and_waits_longer_each_time() -> None:
@@ -56,6 +63,10 @@ def test_the_longest_wait() -> None:
     for number in range(1, 20):
         restarts.ended("worker-0", 0.0)
         assert restarts.due(LONGEST_WAIT_S) == {"worker-0": number}
+
+
+def test_the_wait_stays_the_longest_after_thousands_of_starts() -> None:
+    assert wait_before_start_s(10_000) == LONGEST_WAIT_S
 
 
 def test_without_restarts_nobody_is_started_again() -> None:

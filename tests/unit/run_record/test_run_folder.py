@@ -28,6 +28,23 @@ def test_existing_folder_is_not_reused(tmp_path: Path) -> None:
         RunFolder.create(tmp_path, "demo", NOON_IN_UTC, "ab12")
 
 
+def test_the_folder_is_for_this_user_alone(tmp_path: Path) -> None:
+    before = os.umask(0)
+    try:
+        folder = RunFolder.create(tmp_path / "runs", "demo", NOON_IN_UTC, "ab12")
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE(folder.path.stat().st_mode) == 0o700
+
+
+def test_partial_checkpoints_are_removed_and_whole_ones_stay(tmp_path: Path) -> None:
+    folder = RunFolder.create(tmp_path, "demo", NOON_IN_UTC, "ab12")
+    for name in ("last.pt", "last.1.pt", ".last.pt.abc.partial", ".last.pt.arriving"):
+        (folder.checkpoints_dir / name).write_text("")
+    folder.remove_partial_checkpoints()
+    assert {file.name for file in folder.checkpoints_dir.iterdir()} == {"last.pt", "last.1.pt"}
+
+
 def test_base_that_is_a_file_is_an_error_with_advice(tmp_path: Path) -> None:
     (tmp_path / "runs").write_text("")
     with pytest.raises(EnvironmentNotReady, match="run_dir"):

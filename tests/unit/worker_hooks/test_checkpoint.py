@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import fcntl
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -167,6 +170,28 @@ def test_a_save_that_fails_leaves_what_was_there(tmp_path: Path, monkeypatch: py
         save_checkpoint(target, b"new", checkpoint.KEPT)
     assert load_checkpoint(target) == b"old"
     assert [path.name for path in tmp_path.iterdir()] == ["last.pt"]
+
+
+def test_what_a_save_that_was_killed_has_left_goes_with_the_next_one(tmp_path: Path) -> None:
+    killed = "import os, sys, worker_hooks.checkpoint as c; c._take = lambda out: os._exit(9)\n"
+    killed += "c.save_checkpoint(c.Path(sys.argv[1]), b'new')"
+    path = tmp_path / "last.pt"
+    done = subprocess.run([sys.executable, "-c", killed, str(path)], timeout=60, check=False)
+    assert done.returncode == 9
+    (tmp_path / ".other.pt.abc.partial").write_text("of another checkpoint")
+    assert len(list(tmp_path.glob(".last.pt.*.partial"))) == 1
+    save_checkpoint(path, b"next")
+    assert sorted(file.name for file in tmp_path.iterdir()) == [".other.pt.abc.partial", "last.pt"]
+
+
+def test_what_another_process_is_writing_stays(tmp_path: Path) -> None:
+    written = tmp_path / ".last.pt.abc.partial"
+    with written.open("wb") as out:
+        fcntl.flock(out, fcntl.LOCK_EX)
+        save_checkpoint(tmp_path / "last.pt", b"state")
+        assert written.exists()
+    save_checkpoint(tmp_path / "last.pt", b"state")
+    assert not written.exists()
 
 
 def test_the_frameworks_read_a_file_with_its_checksum_as_it_is(tmp_path: Path) -> None:
