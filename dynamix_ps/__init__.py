@@ -29,7 +29,7 @@ certificates     of one host, with which its roles encrypt
 addresses        host and port as one text, and whether a port can be had there
 cgroups          reads the control groups of this process
 one_thread       environment for processes that need one thread for their matrix products
-open_files       the limit on open files
+open_files       the limit on open files, and files in reserve
 standard_streams  standard streams that a process was started without
 numpy_names      names that MXNet needs and NumPy has dropped
 """

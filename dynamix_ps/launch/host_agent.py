@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import resource
 import selectors
 import shutil
 import sys
@@ -64,6 +65,7 @@ from dynamix_ps.launch.reach import Listener, reached
 from dynamix_ps.launch.reaper import WHAT, Reaper
 from dynamix_ps.launch.role_group import RoleGroup
 from dynamix_ps.metrics.gpu import gpu_models
+from dynamix_ps.open_files import SpareFiles
 from dynamix_ps.rpc.access import ArbitratorAccess
 from dynamix_ps.run_record.run_folder import RunFolder
 
@@ -71,6 +73,7 @@ if TYPE_CHECKING:
     from dynamix_ps.launch.exit_reports import ExitReports
 
 _END_GRACE_S = 1.0  # between TERM and KILL for roles that still run when the agent closes
+_SPARE_FILES = 24  # for what a loss needs: a process and its log, a connection to the arbitrator, records that are read
 _EARLIER_AGENT_S = 20.0  # twice what an agent takes that hears nothing any more
 
 
@@ -111,6 +114,8 @@ class HostAgent:
         self._placement = placement or ThisMachine()
         self._roles = RoleGroup(selector, send, environ, has_room, before_end=self._send_files)
         self._held = ExitStack()
+        self._spare = SpareFiles(_SPARE_FILES)
+        self._held.callback(self._spare.close)
         self._listener = Listener(selector)  # for the other hosts, before a run
         self._held.callback(self._listener.close)
         self._run: _Prepared | None = None
@@ -124,6 +129,7 @@ class HostAgent:
 
     def receive(self, message: ToAgent) -> None:
         """Do what a message says; what cannot be done is answered by `Refused`."""
+        self._check_files()
         try:
             self._follow(message)
         except DynamixError as error:
@@ -133,6 +139,7 @@ class HostAgent:
 
     def tick(self) -> None:
         """Notice what no descriptor tells. Call it a few times per second."""
+        self._check_files()
         self._roles.tick()
         if self._reaper is not None and not self._finishing:
             self._check_reaper(self._reaper)
@@ -157,6 +164,12 @@ class HostAgent:
     def _send_files(self) -> bool:
         """Send what is new in the run folder, as far as there is room. Returns whether all was sent."""
         return self._files is None or self._files.send_news()
+
+    def _check_files(self) -> None:
+        if self._spare.give_up_if_needed():
+            limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+            detail = f"its limit of {limit} is nearly reached; the last {_SPARE_FILES} are used; raise it: ulimit -n"
+            self.event("degraded", what="open files of the launcher", detail=detail)
 
     def _check_reaper(self, reaper: Reaper) -> None:
         try:

@@ -126,6 +126,47 @@ HELD_ELSEWHERE = (
         "port-in-use", "exit 3, its owner is named", f"{_LAUNCH}::test_a_taken_port_is_exit_code_3_and_names_its_owner"
     ),
     HeldElsewhere(
+        "launcher-out-of-files-at-a-loss",
+        "it uses files that it has kept for that, which is said once, and the worker is started again",
+        "tests/integration/test_workers_enter.py::test_a_restart_enters_where_the_launcher_has_no_files_left",
+    ),
+    HeldElsewhere(
+        "save-killed",
+        "the next save removes what is half written",
+        "tests/unit/worker_hooks/test_checkpoint.py::test_what_a_save_that_was_killed_has_left_goes_with_the_next_one",
+    ),
+    HeldElsewhere(
+        "record-with-other-values",
+        "the line is left out and counted, the run goes on and its report is made",
+        "tests/unit/report/test_damaged_lines.py::test_a_line_of_a_worker",
+    ),
+    HeldElsewhere(
+        "journal-of-members-damaged",
+        "the arbitrator does not start, and the line is named",
+        "tests/unit/membership/test_journal.py::test_a_line_of_another_form_is_an_error_too",
+    ),
+    HeldElsewhere(
+        "message-of-a-member-malformed",
+        "refused, and the job goes on",
+        "tests/unit/rpc/test_membership_codec.py::test_what_is_no_message_is_refused",
+    ),
+    HeldElsewhere(
+        "policy-file-that-unpacks-to-any-size",
+        "refused before it is unpacked",
+        "tests/unit/policy/ppo/test_policy_file.py::"
+        "test_an_archive_that_unpacks_to_more_than_a_policy_is_refused_unread",
+    ),
+    HeldElsewhere(
+        "recording-that-unpacks-to-any-size",
+        "refused at a bound",
+        "tests/unit/sim/test_calibrate.py::test_a_recording_that_unpacks_to_any_size_is_refused_at_its_bound",
+    ),
+    HeldElsewhere(
+        "policy-of-a-file-that-is-only-checked",
+        "its source is read, nothing of it runs",
+        "tests/unit/policy/test_checked_only.py::test_a_command_that_checks_a_file_runs_nothing_of_its_policy",
+    ),
+    HeldElsewhere(
         "policy-module-absent",
         "exit 2 with file and line, nothing is started",
         f"{_LAUNCH}::test_a_policy_that_is_not_there_ends_the_launch_before_anything_starts",

@@ -108,6 +108,35 @@ def test_a_restart_enters(tmp_path: Path, killed: dict[int, int], server_at: int
     assert_nothing_left(run_id_in(folder.path.name))
 
 
+# Before a worker is killed, the launcher has no file left that it may open.
+NO_FILES = """
+import resource
+_, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # one that is started again has the launcher's limit
+before_limit = fault
+def fault(rank, iteration):
+    if first and KILLED.get(rank) == iteration:
+        launcher = os.getppid()
+        highest = max(map(int, os.listdir(f"/proc/{launcher}/fd")))
+        resource.prlimit(launcher, resource.RLIMIT_NOFILE, (highest + 1, most))
+    before_limit(rank, iteration)
+"""
+
+
+def test_a_restart_enters_where_the_launcher_has_no_files_left(tmp_path: Path) -> None:
+    story = story_of(tmp_path, {2: 30}, "SIGKILL", comm="gloo")
+    job = replace(story, fault=story.fault + NO_FILES.replace("KILLED", "{2: 30}")).launch()
+    output, _ = job.communicate(timeout=260)
+    assert job.returncode == 0, output
+    assert output.count("open files of the launcher") >= 1, output
+    story.check([1, 0, 2, 3], rtol=1e-9)
+    folder = RunFolder((tmp_path / "runs" / "latest").resolve())
+    summary = json.loads(folder.summary_json.read_text())
+    assert summary["reason"] == "all workers finished"
+    assert summary["arrivals"][-1].startswith("4 of 4 workers")
+    assert_nothing_left(run_id_in(folder.path.name))
+
+
 # Which one is killed while the newcomer follows, and has not caught up; each once.
 WHILE_FOLLOWING = """
 import pathlib
