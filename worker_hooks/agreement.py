@@ -17,6 +17,7 @@ from dynamix_ps.errors import TrainingError
 
 GRADIENTS = "sends the gradients"  # of an iteration
 WEIGHTED_GRADIENTS = "sends the gradients with a weight"
+GRADIENTS_OF_SUMS = 'sends the gradients with reduction="sum"'
 LAYOUT = "changes which parameters are trained"
 DRAWN = "order of the pass"  # that a sampler of the script has drawn; its code follows
 _Of = TypeVar("_Of")
@@ -32,6 +33,7 @@ class Doing(NamedTuple):
     layout: int  # code of the parameters that are summed
     place: str  # where in the data the iteration begins
     setting: str = ""  # anything else that must be equal, such as the scale of a GradScaler
+    refusal: str = ""  # why the loss of this worker must not be in the sum
 
     def code(self) -> int:
         """24 bits; workers that do different things have different codes, but for one case in 16 million."""
@@ -70,6 +72,8 @@ def disagreement(accounts: Mapping[int, Account], tolerance: float) -> TrainingE
         return _weight_of_some(of_rank)
     if _differ([doing.kind for doing in doings]) or not one_iteration:
         return _different_calls(of_rank)
+    if any(doing.refusal for doing in doings):
+        return refused_loss(of_rank)
     for values, error_of in (
         ([doing.place for doing in doings], _different_places),
         ([doing.steps for doing in doings], _different_steps),
@@ -106,6 +110,15 @@ def _weight_of_some(doings: Mapping[int, Doing]) -> TrainingError:
     )
 
 
+def refused_loss(doings: Mapping[int, Doing]) -> TrainingError:
+    """The error for a loss that must not be in the sum: what is said of it by the first worker that says something."""
+    rank, doing = next((rank, doing) for rank, doing in doings.items() if doing.refusal)
+    return TrainingError(
+        f"the loss of {name_workers([rank])} in iteration {doing.iteration} {doing.refusal}. run.backward(loss) takes "
+        "the mean over the batch; no step was made with this loss"
+    )
+
+
 def _different_places(doings: Mapping[int, Doing]) -> TrainingError:
     told = ", ".join(f"worker {rank}: {doing.place}" for rank, doing in doings.items())
     if not _differ([doing.place.partition(DRAWN)[0] for doing in doings.values()]):
@@ -137,7 +150,7 @@ def _different_settings(doings: Mapping[int, Doing]) -> TrainingError:
 
 
 def _place(doing: Doing) -> str:
-    if doing.kind in (GRADIENTS, WEIGHTED_GRADIENTS):
+    if doing.kind in (GRADIENTS, WEIGHTED_GRADIENTS, GRADIENTS_OF_SUMS):
         return f"{doing.kind} of iteration {doing.iteration}"
     return f"calls {doing.kind} after {doing.iteration} iterations"
 

@@ -43,6 +43,7 @@ from worker_hooks.own_size import OwnSize
 from worker_hooks.plan_switch import PlanSwitch
 from worker_hooks.positioned_model import PositionedModel
 from worker_hooks.rate_guard import RateGuard
+from worker_hooks.reduction import Reduction
 from worker_hooks.sampler import Cursor, GlobalSampler
 from worker_hooks.script_errors import of_sizes
 from worker_hooks.script_limits import ScriptLimits
@@ -321,6 +322,7 @@ class AttachedModel(PositionedModel):
         )
         self._guard = self._make_guard()
         self._worth = SizeWorth(start.units)
+        self._reduction = Reduction()
         self._now = IterationInFlight()
         self._departures = Departures(settings.min_workers or 1)
         self._entries = Entries()

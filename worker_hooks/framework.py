@@ -144,6 +144,18 @@ class Framework(ABC):
     def _propagate(self, loss: Any) -> None:
         """Run the backward pass. Where `self._now.units` is 0, the loss may be NaN, or no loss at all."""
 
+    def _refused(self, loss: Any) -> str:
+        """Why the loss is not what the script says that it is; empty: nothing is known against it."""
+        return ""
+
+    def _has_mixed_gradients(self) -> bool:
+        """Whether a backward outside run.backward() has added to gradients that are in a sum already."""
+        return False
+
+    def _drop_summed_gradients(self) -> bool:
+        """Gradients that are in a sum already count for nothing on this worker. Returns whether there are some."""
+        return False
+
     @abstractmethod
     def _loss_scale(self, loss: Any) -> float:
         """The factor of a GradScaler that is in `loss`; 1 without one."""

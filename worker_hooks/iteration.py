@@ -82,6 +82,7 @@ class IterationInFlight:
     `batch` is there from BEGUN on, `correct` and `parts` from SENT on, `sum` after the first sum.
     """
 
+    reduction = "mean"  # over samples, of the losses of the sum; or "sum"
     loss: float = math.nan  # of the last sum: mean over this process's samples, added up over its batches
     weighted_loss: float = math.nan  # the same, each batch times this process's share of it; or times its `units`
     units: float | None = None  # that the losses of the sum are a mean over; none: samples
@@ -96,7 +97,7 @@ class IterationInFlight:
         self._phase = Phase.NONE
         self._batch: Batch | None = None
         self._due: list[Batch] = []  # batches that are in no sum yet, the present one too
-        self._losses = self._weighted_losses = 0.0  # since the last sum
+        self._losses: list[tuple[float, Batch]] = []  # since the last sum
         self.spent: tuple[int, ...] = ()  # by every worker in the last sum, in the plan's unit
         self.is_counted = False  # the iteration is complete
         self._stepped: set[int] = set()  # optimizers that have used the last sum
@@ -177,8 +178,7 @@ class IterationInFlight:
     def add_loss(self, loss: float) -> None:
         """The script has called backward on a loss of the present batch."""
         if self.batch.samples:
-            self._losses += loss
-            self._weighted_losses += loss * self.weight
+            self._losses.append((loss, self.batch))
 
     def check_backward(self) -> None:
         """Raises TrainingError unless there is a batch."""
@@ -187,10 +187,14 @@ class IterationInFlight:
 
     def close_losses(self) -> None:
         """All losses of the coming sum are added."""
-        self.loss, self.weighted_loss = self._losses, self._weighted_losses
-        if self.units is not None:
-            self.weighted_loss = self._losses * self.units if self.units > 0 else 0.0  # a mean over nothing may be NaN
-        self._losses = self._weighted_losses = 0.0
+        means = [(loss if self.reduction == "mean" else loss / batch.samples, batch) for loss, batch in self._losses]
+        self.loss = sum((mean for mean, _ in means), 0.0)
+        if self.units is None:
+            shares = ((mean, batch.samples / sum(batch.step.sizes)) for mean, batch in means)
+            self.weighted_loss = sum((mean * share for mean, share in shares), 0.0)
+        else:
+            self.weighted_loss = self.loss * self.units if self.units > 0 else 0.0  # a mean over nothing may be NaN
+        self._losses.clear()
 
     def divide(self, here: range, grad_sq: Sequence[float]) -> None:
         """The workers of this process, `here`, have these squared norms of their gradients in the coming sum."""

@@ -9,7 +9,7 @@ import math
 from typing import TYPE_CHECKING
 
 from dynamix_ps.errors import TrainingError
-from worker_hooks.agreement import DRAWN, LAYOUT, Account, Doing, disagreement, weights_differ
+from worker_hooks.agreement import DRAWN, LAYOUT, Account, Doing, disagreement, refused_loss, weights_differ
 from worker_hooks.framework import Framework
 from worker_hooks.trailer import Contribution, GlobalView
 
@@ -41,6 +41,7 @@ class ReplicatedModel(Framework):
     _sums = 0  # decides which weights the next one compares
     _layouts = 0  # so far
     _scale = 1.0  # of the loss, by a GradScaler
+    _refusal = ""  # why the loss of the coming sum must not be in it, as far as this worker knows
 
     @property
     def _decided_rate(self) -> float:
@@ -71,7 +72,7 @@ class ReplicatedModel(Framework):
             place += f", owed {' '.join(f'{one.epoch}:{one.begin}-{one.end}' for one in self._cursor.owed)}"
         if self._stream.pass_code:
             place += f", {DRAWN} {self._stream.pass_code:08x}"
-        return Doing(kind, self.iteration, self._steps, self._layout_code(), place, setting)
+        return Doing(kind, self.iteration, self._steps, self._layout_code(), place, setting, self._refusal)
 
     def _announce(self, kind: str) -> None:
         """Make sure that all workers are about to do `kind`. Collective.
@@ -115,6 +116,8 @@ class ReplicatedModel(Framework):
             own = self._exchange.as_summed(self._sample_weights(self._sums - 1))
             weights = [[*part, mine] for part, mine in zip(weights, own, strict=True)]
         if doing.count(doing[0]) == len(doing) and not weights_differ(weights, self._weights_tolerance()):
+            if self._refusal:
+                raise refused_loss({present[0]: self._doing(kind)})
             return
         if self._follows:
             raise TrainingError(

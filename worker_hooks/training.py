@@ -21,8 +21,9 @@ from typing import Any
 
 from dynamix_ps.errors import DIVERGED, TrainingError
 from dynamix_ps.metrics.noise import estimate
-from worker_hooks.agreement import GRADIENTS, WEIGHTED_GRADIENTS, name_workers
+from worker_hooks.agreement import GRADIENTS, GRADIENTS_OF_SUMS, WEIGHTED_GRADIENTS, name_workers
 from worker_hooks.batches import Batch, limit_reached
+from worker_hooks.reduction import Kind, check
 from worker_hooks.resumable_model import ResumableModel
 from worker_hooks.termination import TERMINATION
 from worker_hooks.trailer import Contribution, GlobalView
@@ -34,7 +35,7 @@ NORM_EVERY = 10  # iterations; gradient norms cost a pass over all gradients and
 class Training(ResumableModel):
     """One training: its models, optimizers and data."""
 
-    _weight = 0.0  # of the newest batch
+    _weight = 0.0  # of gradients of the newest batch
     _has_earlier = False  # gradients of earlier batches are in no sum yet
     _loop: object | None = None  # over batches, that the script is in
 
@@ -123,12 +124,12 @@ class Training(ResumableModel):
         now, before = self._now, self._weight
         now.begin(batch)
         self._samples_before, self._samples_in_hand = self._samples_in_hand, batch.samples
-        self._weight = now.weight
+        self._weight = self._reduction.weight(now)
         self._has_earlier = self._exchange.has_local
         if self._guard is not None and not self._has_earlier:
             self._guard.before_batch(self.iteration, self._layouts, self._copy_state)
-        if self._has_earlier and before != now.weight:
-            self._exchange.carry(before, now.weight)
+        if self._has_earlier and before != self._weight:
+            self._exchange.carry(before, self._weight)
         self._watch.batch_ready()
 
     def _finish_batch(self) -> None:
@@ -157,7 +158,7 @@ class Training(ResumableModel):
         self._session.account.samples += now.batch.size
         self._cursor = now.batch.step.next
 
-    def backward(self, loss: Any, correct: Any = None, weight: Any = None) -> None:
+    def backward(self, loss: Any, correct: Any = None, weight: Any = None, reduction: Kind = "mean") -> None:
         """Backward pass of `loss`, the *mean* over this batch; afterwards gradients are those of the global batch.
 
         Gradients that `loss.backward()` has added before, in this batch or in earlier ones since the last sum, are
@@ -170,6 +171,9 @@ class Training(ResumableModel):
         the gradient is then the mean over the units of all workers. With 0 neither `loss` nor gradients of this batch
         count, and `loss` may be NaN. `correct` is then the number of correct units.
 
+        `reduction="sum"`: `loss` is a sum over samples, which may be divided by a constant, and the gradient is that of
+        the sum of the losses of all workers.
+
         Raises TrainingError, on all workers and before a weight changes, if a loss is not finite, if workers do not do
         the same, if their weights differ, or if no worker has a unit.
         """
@@ -179,11 +183,13 @@ class Training(ResumableModel):
         self._follow_parameters(before_forward=False)
         batch = now.batch
         measured = self._measures
+        self._reduce_by(check(reduction, weight is not None))
         now.units = units = None if weight is None else self._units(weight)
-        counts = batch.samples > 0 if units is None else units > 0
-        before_sum = now.weight if units is None else weight_before_sum(units, now.global_samples, self.size)
-        self._exchange.begin(before_sum, measured, now.weight)
         self._scale = self._loss_scale(loss)
+        self._refusal = self._refused(loss) if batch.samples else ""
+        counts = batch.samples > 0 if units is None else units > 0
+        before_sum = self._weight if units is None else weight_before_sum(units, now.global_samples, self.size)
+        self._exchange.begin(before_sum, measured, now.weight)
         if batch.samples:
             self._propagate(loss)
         if counts:
@@ -196,6 +202,21 @@ class Training(ResumableModel):
         now.sent()
         self._observer.sent(batch.iteration)
         self._receive(measured)
+
+    def _reduce_by(self, kind: Kind) -> None:
+        """The coming sum is one of losses that are means, or sums.
+
+        Raises TrainingError, on all workers, if gradients that are there already do not go with it.
+        """
+        now, reduction = self._now, self._reduction
+        if conflict := reduction.conflict(kind, now, self._has_local, self._has_mixed_gradients()):
+            call = f"run.backward(loss, reduction={kind!r})"
+            self._announce(f"{call} after loss.backward()")
+            raise TrainingError(f"{call} in iteration {self.iteration} after loss.backward(), {conflict}")
+        keeper = reduction.begin(kind, now)
+        now.reduction, self._weight = kind, reduction.weight(now)
+        if keeper is not None and keeper not in self._workers.here and self._drop_summed_gradients():
+            reduction.kept_by = keeper
 
     def _units(self, weight: Any) -> float:
         """The number of units in this worker's batch, or INVALID.
@@ -215,12 +236,15 @@ class Training(ResumableModel):
 
     @property
     def _kind(self) -> str:
+        if self._now.reduction == "sum":
+            return GRADIENTS_OF_SUMS
         return GRADIENTS if self._now.units is None else WEIGHTED_GRADIENTS
 
     def _contribute(self, grad_sq: float) -> list[Contribution]:
         """What the workers of this process put into the trailer. `grad_sq`: squared norm of its gradient."""
         now, watch = self._now, self._watch
-        now.divide(self._workers.here, [one / self._scale**2 for one in self._squared_norms(grad_sq)])
+        scale = self._scale * self._reduction.per_sample(now.batch.samples)
+        now.divide(self._workers.here, [one / scale**2 for one in self._squared_norms(grad_sq)])
         plan_version = self._switch.vote(self._session.newest_plan()).version
         doing, weights = self._doing(self._kind).code(), self._sample_weights(self._sums)
         global_sq = math.nan if now.sum is None else now.sum.squared_norm
@@ -286,13 +310,18 @@ class Training(ResumableModel):
                 f"the loss of {name_workers(view.broken_ranks)} {DIVERGED} {iteration} (epoch {self.epoch}); "
                 "no weight was changed by it: lower the learning rate, or look at the data of that worker"
             )
-        factor = short if now.units is None else factor_after_sum(view, now.global_samples, iteration)
+        factor = (
+            self._reduction.factor(now, short)
+            if now.units is None
+            else factor_after_sum(view, now.global_samples, iteration)
+        )
         self._exchange.deliver(factor, short)
         squared_norm = math.nan
         if self._adaptive:
             self._observe_noise(view)
             if measured and not reason:
-                squared_norm = self._exchange.squared_norm() / self._scale**2
+                scale = self._scale * self._reduction.per_sample(view.samples)
+                squared_norm = self._exchange.squared_norm() / scale**2
             self._switch.decide(iteration, view.agreed_version)
             if self._own_size is not None and (sizes := self._own_size.summed(self._exchange.told, view.present)):
                 self._switch.choose(iteration, sizes)

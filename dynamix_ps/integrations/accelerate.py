@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 import accelerate
 import numpy as np
@@ -122,8 +122,16 @@ class Accelerator(accelerate.Accelerator):
 
     # -- gradients ----------------------------------------------------------------------------------------------------
 
-    def backward(self, loss: Any, *, correct: Any = None, weight: Any = None, **kwargs: Any) -> None:
-        """In place of `loss.backward()`. `correct` and `weight` are those of `run.backward`."""
+    def backward(
+        self,
+        loss: Any,
+        *,
+        correct: Any = None,
+        weight: Any = None,
+        reduction: Literal["mean", "sum"] = "mean",
+        **kwargs: Any,
+    ) -> None:
+        """In place of `loss.backward()`. `correct`, `weight` and `reduction` are those of `run.backward`."""
         run = self._workers.run
         if run is None:
             raise TrainingError(
@@ -139,7 +147,7 @@ class Accelerator(accelerate.Accelerator):
             super().backward(loss)  # the sum comes with a later batch
             return
         loss = loss / self.gradient_accumulation_steps
-        run.backward(loss if self.scaler is None else self.scaler.scale(loss), correct, weight)
+        run.backward(loss if self.scaler is None else self.scaler.scale(loss), correct, weight, reduction)
 
     def free_memory(self, *objects: Any) -> Any:
         """Ends the training too."""

@@ -7,7 +7,8 @@ The strategy puts passes.py in place of the training DataLoader, attaches when t
 pass through `run.backward`. Every worker evaluates on all data of the validation loaders, so decisions by what they
 measure are the same on all workers.
 
-`training_step` may return `{"loss": ..., "correct": ..., "weight": ...}`, the arguments of `run.backward`.
+`training_step` may return `{"loss": ..., "correct": ..., "weight": ..., "reduction": ...}`, the arguments of
+`run.backward`.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from dynamix_ps.integrations.workers import Workers
 from dynamix_ps.run_record.evaluations import AVERAGED
 from dynamix_ps.torch import Run, attach
 
-_TOLD = ("correct", "weight")  # what `training_step` may return beside the loss
+_TOLD = ("correct", "weight", "reduction")  # what `training_step` may return beside the loss
 
 
 class DynamixStrategy(ParallelStrategy):
@@ -201,7 +202,7 @@ class DynamixStrategy(ParallelStrategy):
         assert run is not None and self.lightning_module is not None
         if args or not told.keys() <= set(_TOLD):
             raise TrainingError(
-                f"manual_backward(loss, ...) got {[*args, *kwargs]}, expected nothing but {' and '.join(_TOLD)}, the "
+                f"manual_backward(loss, ...) got {[*args, *kwargs]}, expected nothing but {', '.join(_TOLD)}, the "
                 "arguments of run.backward()"
             )
         if self._adds and "weight" not in told:

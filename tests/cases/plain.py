@@ -34,7 +34,7 @@ class PlainRun:
             yield self._dataset[torch.tensor(rows)]
             self.iteration += 1
 
-    def backward(self, loss: torch.Tensor, correct: Any = None, weight: Any = None) -> None:
+    def backward(self, loss: torch.Tensor, correct: Any = None, weight: Any = None, reduction: str = "mean") -> None:
         loss.backward()  # type: ignore[no-untyped-call]
 
     def synchronize(self) -> None:

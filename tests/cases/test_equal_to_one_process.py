@@ -19,15 +19,26 @@ from tests.cases.scripts import (
     parameters,
     phases,
     seeds,
+    sums,
     weighted,
 )
 from tests.forked import ForkServer, Worker
 
 # helpers, and what has a test of its own
-ELSEWHERE = {"steps", "folds", "batch_norm", "gan", "flattened", "token_loss", "token_counts"}
+ELSEWHERE = {
+    "steps",
+    "folds",
+    "batch_norm",
+    "gan",
+    "flattened",
+    "token_loss",
+    "token_counts",
+    "pairs_of_a_batch",
+}
+MODULES = (accumulation, gradients, hooks, kept, loaders, normalisation, parameters, phases, seeds, sums, weighted)
 CASES = [
     f"{module.__name__.rsplit('.', 1)[1]}.{name}"
-    for module in (accumulation, gradients, hooks, kept, loaders, normalisation, parameters, phases, seeds, weighted)
+    for module in MODULES
     for name, value in vars(module).items()
     if callable(value) and getattr(value, "__module__", None) == module.__name__
     if name not in ELSEWHERE and not name.startswith("_")
@@ -72,6 +83,8 @@ THREE = [
     "accumulation.over_batches",
     "parameters.unfreeze",
     "phases.evaluation",
+    "sums.over_batches",
+    "sums.over_batches_run_backward",
     "weighted.padded_tokens",
     "weighted.parts_of_the_batch",
     "kept.two_tasks",
@@ -102,6 +115,19 @@ def test_workers_with_sizes_in_tokens_are_one_process(
     (loop,) = put_together([worker.result["recorded"] for worker in workers])[0]
     rows = [row for taken in loop for row in taken]
     assert sorted(rows[:192]) == sorted(rows[192:]) == list(range(192))
+
+
+@pytest.mark.parametrize("name", ["divided_by_its_samples", "divided_by_a_constant", "means_of_parts"])
+def test_nothing_is_said_of_a_loss_that_is_right(name: str, server: ForkServer, tmp_path: Path) -> None:
+    for worker in server.run("tests.cases.harness:work", {"name": f"sums.{name}", "plans": []}, tmp_path):
+        assert worker.code == 0 and ": loss: it " not in worker.output, worker.output
+
+
+def test_what_is_trained_over_pairs_is_said_once(server: ForkServer, tmp_path: Path) -> None:
+    workers = server.run("tests.cases.harness:work", {"name": "sums.pairs_of_a_batch", "plans": []}, tmp_path)
+    said = [line for worker in workers for line in worker.output.splitlines() if ": loss: it " in line]
+    assert [worker.code for worker in workers] == [0, 0]
+    assert len(said) == 1 and "over the pairs of each worker's own samples" in said[0]
 
 
 def test_a_script_that_goes_on_from_its_own_file_makes_as_many_steps(server: ForkServer, tmp_path: Path) -> None:

@@ -36,6 +36,28 @@ def test_the_recorded_loss_is_that_of_the_batches(name: str, server: ForkServer,
     assert recorded / sum(one["iterations"] for one in windows) == pytest.approx(true, rel=0.1)
 
 
+def test_a_sum_is_recorded_as_a_mean_over_samples(server: ForkServer, tmp_path: Path) -> None:
+    """Loss and gradient noise are those of the mean loss, divided by the constant of the script."""
+    found = []
+    for name in ("noise_of_means", "noise_of_sums"):
+        (tmp_path / name).mkdir()
+        job = {"name": f"records.{name}", "plans": []}
+        workers = server.run("tests.cases.harness:work", job, tmp_path / name, window=4, mode="observe")
+        for worker in workers:
+            assert worker.code == 0, worker.output
+        found.append((workers[0].result["values"], records(tmp_path / name, "window")))
+    (means, of_means), (sums, of_sums) = found
+    assert [value for one in sums for value in one] == pytest.approx(
+        [value for one in means for value in one], rel=1e-6
+    )
+    assert len(of_means) == len(of_sums) >= 4
+    for one, other in zip(of_means, of_sums, strict=True):
+        for name, power in (("global_loss", 1), ("loss", 1), ("grad_sq_local", 2), ("grad_sq_global", 2)):
+            assert other[name] * 4**power == pytest.approx(one[name], rel=1e-6), name
+        for name in ("noise_variance", "noise_signal"):
+            assert other[name] * 16 == pytest.approx(one[name], rel=1e-6), name
+
+
 def test_metrics_have_names_and_a_direction(server: ForkServer, tmp_path: Path) -> None:
     job = {"name": "records.metrics_of_any_batch", "plans": []}
     workers = server.run("tests.cases.harness:work", job, tmp_path)

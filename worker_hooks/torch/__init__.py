@@ -4,6 +4,8 @@
   run              Run, which its loop uses
   step_hooks       around every step of an optimizer
   watched_calls    what the script calls in torch itself
+  loss_graph       whether a loss is a mean over samples, as far as its graph shows
+  summed_gradients  what the last sum has left, where losses are sums
   gradients        buckets of gradients, filled while backward runs
   parameters       what a training changes, watched from batch to batch
   averages         moving averages of the weights

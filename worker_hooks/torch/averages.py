@@ -173,8 +173,6 @@ def _tensor(key: Key) -> torch.Tensor:
     return tensor
 
 
-
-
 def _as(dtype: torch.dtype, tensor: torch.Tensor) -> torch.Tensor:
     return tensor if tensor.dtype == dtype else tensor.detach().to(dtype)
 

@@ -45,12 +45,14 @@ from worker_hooks.torch.gradient_hooks import GradientHooks
 from worker_hooks.torch.gradients import TorchExchange
 from worker_hooks.torch.iterable import IterableSource
 from worker_hooks.torch.loader import CLOSED, RunBatchSampler, TorchLoader, check_loader
+from worker_hooks.torch.loss_graph import LossCheck
 from worker_hooks.torch.memory import TorchMemory
 from worker_hooks.torch.micro_batches import MicroBatchedForward
 from worker_hooks.torch.parameters import TrainedParameters
 from worker_hooks.torch.state_copy import copy_state
 from worker_hooks.torch.step_hooks import StepHooks, is_left_out
 from worker_hooks.torch.storable import storable
+from worker_hooks.torch.summed_gradients import SummedGradients
 from worker_hooks.torch.worker_batches import ForwardOfWorkers, WorkerBatches
 from worker_hooks.training import Training
 
@@ -87,6 +89,7 @@ class Run(Training):
         self.models, self.optimizers = models, optimizers
         self._compiled = CompiledGraphs()
         self._parameters, self._script_hooks = TrainedParameters(models, optimizers), GradientHooks()
+        self._summed, self._loss_check = SummedGradients(self._parameters), LossCheck()
         super().__init__(data, session, batch_size, seed, lengths)
         self._hooks: list[Any] = []
         self.stepped_by: list[torch.optim.Optimizer] = []  # `optimizers`, and those of later phases
@@ -144,6 +147,16 @@ class Run(Training):
         return self.batches(epochs=1)
 
     # -- what the script calls in torch (watched_calls.py) ------------------------------------------------------------
+
+    def before_backward(self) -> None:
+        if self._reduction.kind == "sum" and not self._in_backward and not self._has_local:
+            self._summed.note()
+
+    def _has_mixed_gradients(self) -> bool:
+        return self._summed.are_among(self._exchange.touched)
+
+    def _drop_summed_gradients(self) -> bool:
+        return self._summed.drop(self._exchange.touched)
 
     def saw_backward(self, losses: Sequence[torch.Tensor]) -> None:
         """A backward outside `run.backward()` has added to the gradients of the present batch: its loss counts too."""
@@ -372,6 +385,12 @@ class Run(Training):
             loss.backward()
         finally:
             self._in_backward = False
+
+    def _refused(self, loss: Any) -> str:
+        if self.size == 1 or self._now.units is not None or not isinstance(loss, torch.Tensor):
+            return ""
+        tell = partial(self._degraded, "loss") if self._leads else None
+        return self._loss_check.refusal(loss, self._now, self._scale, not self._exchange.touched, tell)
 
     def _loss_scale(self, loss: Any) -> float:
         return watched_calls.scale_of(loss)

@@ -24,6 +24,9 @@ _SCALE = "_dynamix_scale"  # of the loss that a GradScaler has returned
 class Watcher(Protocol):
     """A training that wants to know."""
 
+    def before_backward(self) -> None:
+        """The script calls backward."""
+
     def saw_backward(self, losses: Sequence[torch.Tensor]) -> None:
         """The script has called backward on these losses."""
 
@@ -73,6 +76,8 @@ def _wrap_backward() -> None:
     original = torch.autograd.backward
 
     def backward(tensors: Any, *args: Any, **kwargs: Any) -> None:
+        for watcher in tuple(_watchers):
+            watcher.before_backward()
         original(tensors, *args, **kwargs)
         losses = [tensors] if isinstance(tensors, torch.Tensor) else list(tensors)
         for watcher in tuple(_watchers):

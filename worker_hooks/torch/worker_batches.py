@@ -84,11 +84,12 @@ class WorkerBatches(TorchMemory):
 
     def check_called(self) -> None:
         """Raises TrainingError if the present batch was to be divided and went past the models, or cannot be."""
-        if self.joins_means and self._in_flight().units is not None:
+        now = self._in_flight()
+        if self.joins_means and (now.units is not None or now.reduction == "sum"):
             raise TrainingError(
-                "run.backward(loss, weight=...) with a model that returns its loss: the weight of each worker's part "
-                "is not known, so a rehearsal cannot join their losses; call the model without its targets, and "
-                "compute the loss of the whole batch in the script"
+                'run.backward(loss, weight=...), or reduction="sum", with a model that returns its loss: what the part '
+                "of each worker counts with is not known, so a rehearsal cannot join their losses; call the model without "
+                "its targets, and compute the loss of the whole batch in the script"
             )
         if self._called_in == self._in_flight().batch.iteration:
             return

@@ -114,7 +114,21 @@ def weighted_by_units(attach: Attach) -> list[float]:
     return weights(layers)
 
 
-CASES = (usual_loop, adam, clip_by_norm, folds, weighted_by_units)
+def sum_of_losses(attach: Attach) -> list[float]:
+    """A sum that a constant divides."""
+    layers = net()
+    trainer = gluon.Trainer(layers.collect_params(), "sgd", {"learning_rate": 0.05})
+    run = attach(layers, trainer)
+    for x, y in run.batches(epochs=2):
+        with autograd.record():
+            loss = ((layers(x) - y) ** 2).sum() / 32
+        run.backward(loss, reduction="sum")
+        trainer.step(1)
+    run.close()
+    return weights(layers)
+
+
+CASES = (usual_loop, adam, clip_by_norm, folds, weighted_by_units, sum_of_losses)
 
 
 class Recorded:

@@ -240,7 +240,9 @@ def of_every_kind(attach: Any) -> Any:
                 model[2].forward = model[2].number.mul  # type: ignore[method-assign]
                 optimizer.add_param_group({"params": model[2].parameters()})
         if iterations == 5:
-            torch.save({"model": model.state_dict(), "optimizer": optimizer.state_dict(), "run": run.state_dict()}, file)
+            torch.save(
+                {"model": model.state_dict(), "optimizer": optimizer.state_dict(), "run": run.state_dict()}, file
+            )
             file.seek(0)
         run.close()
     return kinds.values(), weights(head), [one.values() for one in model if isinstance(one, _OfEveryKind)]

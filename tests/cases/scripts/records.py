@@ -8,7 +8,7 @@ import torch
 from torch.nn.functional import mse_loss
 from torch.utils.data import Dataset
 
-from tests.cases.harness import data, net
+from tests.cases.harness import data, net, weights
 
 
 def _losses(attach: Any, over_batches: int, in_parts: int) -> float:
@@ -41,6 +41,27 @@ def loss_of_parts(attach: Any) -> float:
 
 def loss_over_batches(attach: Any) -> float:
     return _losses(attach, over_batches=2, in_parts=1)
+
+
+def noise_of_means(attach: Any) -> Any:
+    return _trained(attach, mse_loss)
+
+
+def noise_of_sums(attach: Any) -> Any:
+    return _trained(attach, lambda x, y: mse_loss(x, y, reduction="sum") / 4, lr=0.1 * 4 / 32, reduction="sum")
+
+
+def _trained(attach: Any, loss: Any, lr: float = 0.1, **options: Any) -> Any:
+    """Batches of 32 samples in all, so that a sum is 32 times the mean."""
+    model = net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=lr)
+    run = attach(model, optimizer, data())
+    for _, x, y in run.batches(epochs=4):
+        optimizer.zero_grad()
+        run.backward(loss(model(x), y), **options)
+        optimizer.step()
+    run.close()
+    return weights(model)
 
 
 class _Rows(Dataset[Any]):

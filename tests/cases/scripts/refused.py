@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.nn.functional import mse_loss
+from torch.nn.functional import cross_entropy, mse_loss
 from torch.utils.data import (
     DataLoader,
     DistributedSampler,
@@ -68,6 +68,89 @@ def weight_over_batches(attach: Any) -> None:
             optimizer.zero_grad()
         else:
             loss.backward()
+
+
+def _train_classes(attach: Any, loss: Any, accumulates: int = 1, **options: Any) -> None:
+    """`loss` gets (outputs, classes); a step after so many batches, and after the first."""
+    model = net(outputs=3)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    run = attach(model, optimizer, data())
+    for number, (rows, x, _) in enumerate(run.batches(epochs=2)):
+        if (number + 1) % accumulates:
+            loss(model(x), rows % 3).backward()
+            continue
+        run.backward(loss(model(x), rows % 3), **options)
+        optimizer.step()
+        optimizer.zero_grad()
+
+
+def sum_of_losses(attach: Any) -> None:
+    _train_classes(attach, lambda outputs, classes: cross_entropy(outputs, classes, reduction="sum") / 32)
+
+
+def sum_of_values(attach: Any) -> None:
+    _train_classes(attach, lambda outputs, classes: (outputs - classes[:, None]).square().sum() / 64)
+
+
+def sum_divided_by_what_is_right_once(attach: Any) -> None:
+    """By the first sizes, and the last batches of a pass are smaller."""
+    own = 24 if os.environ["DMLC_WORKER_ID"] == "0" else 8
+    model = net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    run = attach(model, optimizer, data(200))
+    for _, x, y in run.batches(epochs=1):
+        optimizer.zero_grad()
+        run.backward(mse_loss(model(x), y, reduction="sum") / own)
+        optimizer.step()
+
+
+def weights_of_classes(attach: Any) -> None:
+    of_class = torch.tensor([0.2, 3.0, 0.7])
+    _train_classes(attach, lambda outputs, classes: cross_entropy(outputs, classes, weight=of_class))
+
+
+def ignored_targets(attach: Any) -> None:
+    """In the part of one worker alone."""
+    worker = int(os.environ["DMLC_WORKER_ID"])
+    _train_classes(attach, lambda out, classes: cross_entropy(out, classes - 9 * (classes < worker), ignore_index=-9))
+
+
+def mean_given_as_sum(attach: Any) -> None:
+    _train_classes(attach, cross_entropy, reduction="sum")
+
+
+def reduction_of_one_worker(attach: Any) -> None:
+    reduction = "sum" if os.environ["DMLC_WORKER_ID"] == "1" else "mean"
+    _train_classes(attach, lambda outputs, classes: outputs.norm(dim=1)[0], reduction=reduction)
+
+
+def reduction_of_some_sums(attach: Any) -> None:
+    model, optimizer, run = _start(attach)
+    for number, (_, x, y) in enumerate(run.batches(iterations=9)):
+        loss = mse_loss(model(x), y, reduction="sum") / 32
+        if number % 3:
+            loss.backward()
+            continue
+        if number < 6:
+            run.backward(loss, reduction="sum")
+        else:
+            run.backward(loss / len(x) * 32)
+        optimizer.step()
+        optimizer.zero_grad()
+
+
+def added_to_the_sum_before(attach: Any) -> None:
+    """loss.backward() on top of gradients that are global already."""
+    model, optimizer, run = _start(attach)
+    for number, (_, x, y) in enumerate(run.batches(iterations=9)):
+        loss = mse_loss(model(x), y, reduction="sum") / 32
+        if number % 3 == 1:
+            loss.backward()
+            continue
+        run.backward(loss, reduction="sum")
+        if number % 3 == 2:
+            optimizer.step()
+            optimizer.zero_grad()
 
 
 def lengths_of_one_worker(attach: Any) -> None:

@@ -41,6 +41,10 @@ def told(*changes: dict[str, object]) -> str:
             {"doing": {"kind": LAYOUT}, "parameters": {"b": "(1,) float32"}},
             r"parameter b is not the same on all workers",
         ),
+        (
+            {"doing": {"refusal": "is a sum"}},
+            r"the loss of worker 1 in iteration 7 is a sum. run.backward\(loss\) takes",
+        ),
         ({"doing": {"setting": "loss scale 2"}}, r"settings .*worker 0: none; worker 1: loss scale 2"),
         ({"weights": {"a.bias": (0.3, -1.0)}}, r"weights differ .*iteration 7: a.bias of worker 1 is not that"),
         ({"weights": {"a.weight": (0.5, 3.1)}}, r"a.weight of worker 1"),

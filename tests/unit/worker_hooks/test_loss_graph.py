@@ -1,0 +1,165 @@
+"""What the graph of a loss tells of how it combines over workers."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F  # noqa: N812  (as scripts have it)
+
+from worker_hooks.torch.loss_graph import LossCheck
+
+SAMPLES = 8
+model = nn.Linear(6, 4)
+convolution = nn.Conv1d(1, 3, 3)
+words = nn.Embedding(5, 6)
+x = torch.randn(SAMPLES, 6)
+classes = torch.arange(SAMPLES) % 4
+y = torch.randn(SAMPLES, 4)
+tokens = torch.randint(5, (SAMPLES, 3))
+next_tokens = torch.randint(4, (SAMPLES, 3))
+mask = torch.arange(SAMPLES * 3).reshape(SAMPLES, 3) % 5 > 0
+class_weights = torch.tensor([1.0, 2.0, 1.0, 1.0])
+mixed = nn.Parameter(torch.randn(SAMPLES, 6))  # as many rows as the batch has samples
+
+
+def of_tokens(**options: object) -> torch.Tensor:
+    """Losses of padded tokens, whose places have the target -100 where the options say `ignored`."""
+    targets = next_tokens.masked_fill(~mask, -100) if options.pop("ignored", False) else next_tokens
+    return F.cross_entropy(model(words(tokens)).flatten(0, 1), targets.flatten(), **options)  # type: ignore[arg-type]
+
+
+def divergence(of: torch.Tensor) -> torch.Tensor:
+    """Between a normal distribution and the standard one, as in a variational autoencoder; summed."""
+    mean, log_variance = of[:, :2], of[:, 2:]
+    return -0.5 * torch.sum(1 + log_variance - mean.pow(2) - log_variance.exp())
+
+
+def pairs(parts: int = 1) -> torch.Tensor:
+    z = F.normalize(torch.cat([model(x)] * parts))
+    return F.cross_entropy(z @ z.T / 0.5, torch.arange(len(z)).roll(1))
+
+
+def uncertain_terms() -> torch.Tensor:
+    """Two losses with weights that are learned."""
+    scale = nn.Parameter(torch.zeros(()))
+    return F.mse_loss(model(x), y) * torch.exp(-scale) + scale
+
+
+MEANS: dict[str, Callable[[], torch.Tensor]] = {
+    "cross entropy": lambda: F.cross_entropy(model(x), classes),
+    "with smooth labels": lambda: F.cross_entropy(model(x), classes, label_smoothing=0.1),
+    "equal weights of classes": lambda: F.cross_entropy(model(x), classes, weight=torch.full((4,), 2.0)),
+    "no target is ignored": lambda: F.cross_entropy(model(x), classes, ignore_index=7),
+    "of images": lambda: F.cross_entropy(convolution(x[:, None]), torch.zeros(SAMPLES, 4, dtype=torch.long)),
+    "tokens": of_tokens,
+    "mean of losses": lambda: F.cross_entropy(model(x), classes, reduction="none").mean(),
+    "sum over losses of samples": lambda: F.mse_loss(model(x), y, reduction="none").sum(1).mean(),
+    "mean over values, mean over samples": lambda: (model(x) - y).square().mean(1).mean(0),
+    "sum of means over samples": lambda: (model(x) - y).square().mean(0).sum(),
+    "absolute": lambda: F.l1_loss(model(x), y),
+    "divergence": lambda: F.kl_div(model(x).log_softmax(1), y.softmax(1), reduction="batchmean"),
+    "several": lambda: F.mse_loss(model(x), y) + 0.5 * F.cross_entropy(model(x), classes) - 0.1 * model(x).mean(),
+    "stacked": lambda: torch.stack([F.mse_loss(model(x), y), model(x).mean()]).sum(),
+    "learned weights": uncertain_terms,
+    "divided by samples": lambda: F.mse_loss(model(x), y, reduction="sum") / SAMPLES,
+    "divided by a tensor": lambda: F.mse_loss(model(x), y, reduction="sum") / torch.tensor(float(SAMPLES)),
+    "divided by values": lambda: (model(x) - y).abs().sum() / y.numel(),
+    "multiplied": lambda: 0.3 * F.mse_loss(model(x), y, reduction="sum") * (1 / SAMPLES),
+    "divided by tokens of all": lambda: of_tokens(reduction="sum") / tokens.numel(),
+    "divergence of samples": lambda: F.mse_loss(model(x), y) + 0.1 * divergence(model(x)) / SAMPLES,
+    "penalty": lambda: F.mse_loss(model(x), y) + 1e-4 * sum(p.square().sum() for p in model.parameters()),
+    "penalty of as many rows": lambda: F.mse_loss(model(mixed + x), y) + 1e-4 * (mixed.abs().sum() + mixed.norm()),
+    "near earlier weights": lambda: (
+        F.mse_loss(model(mixed + x), y) + F.mse_loss(mixed, torch.ones(SAMPLES, 6), reduction="sum")
+    ),
+    "orthogonal": lambda: F.mse_loss(model(mixed + x), y) + (mixed @ mixed.T - torch.eye(SAMPLES)).pow(2).sum(),
+    "noisy weights": lambda: (
+        F.mse_loss(model(x), y) + ((mixed + torch.randn(SAMPLES, 6) * mixed.exp()).pow(2).sum() - mixed.sum()) / 640
+    ),
+    "a number of outputs": lambda: F.mse_loss(model(x), y) + model(x).mean(0).square().sum(),
+    "rare classes": lambda: nn.BCEWithLogitsLoss(pos_weight=torch.full((4,), 3.0))(model(x), y.sigmoid()),
+}  # fmt: skip
+NO_MEANS: dict[str, tuple[Callable[[], torch.Tensor], str]] = {
+    "sum": (lambda: F.cross_entropy(model(x), classes, reduction="sum"), 'divided by nothing.*reduction="sum"'),
+    "divided by a constant": (
+        lambda: F.cross_entropy(model(x), classes, reduction="sum") / 30,
+        "sum divided by 30, and this worker's batch has 8 samples",
+    ),
+    "of values": (lambda: ((model(x) - y) ** 2).sum() / 30, "sum divided by 30"),
+    "in two steps": (lambda: ((model(x) - y) ** 2).sum(1).sum(0) / 30, "sum divided by 30"),
+    "of losses": (lambda: F.mse_loss(model(x), y, reduction="none").sum(), "divided by nothing"),
+    "autoencoder": (
+        lambda: F.binary_cross_entropy(model(x).sigmoid(), y.sigmoid(), reduction="sum") + divergence(model(x)),
+        "divided by nothing",
+    ),
+    "one of two": (lambda: F.mse_loss(model(x), y) + 0.3 * divergence(model(x)), "sum divided by"),
+    "per token": (
+        lambda: (of_tokens(reduction="none").view(SAMPLES, 3) * mask).sum() / mask.sum(),
+        r"divided by 19, .*weight=units",
+    ),
+    "classes": (
+        lambda: F.cross_entropy(model(x), classes, weight=class_weights),
+        r"weight=class_weights\[targets\].sum\(\)",
+    ),
+    "ignored": (lambda: of_tokens(ignored=True), r"weight=\(targets != -100\).sum\(\)"),
+    "ignored class": (lambda: F.cross_entropy(model(x), classes, ignore_index=2), r"\(targets != 2\)"),
+}
+IN_DOUBT: dict[str, tuple[Callable[[], torch.Tensor], str]] = {
+    "pairs": (pairs, "pairs of each worker's own samples"),
+    "pairs of two views": (lambda: pairs(2), "pairs of each worker's own samples"),
+    "chosen rows": (lambda: F.mse_loss(model(x)[:5], y[:5]), "mean over 5 rows, .*8 samples"),
+    "several batches": (lambda: F.mse_loss(model(x), y, reduction="sum") / (40 * SAMPLES), "sum divided by 320"),
+}
+
+
+def found(loss: torch.Tensor, scale: float = 1.0, is_whole: bool = True) -> list[tuple[str, bool]]:
+    return [(one.text, one.is_certain) for one in LossCheck().of_mean(loss, SAMPLES, scale, is_whole)]
+
+
+@pytest.mark.parametrize("name", MEANS)
+def test_means_over_samples_are_right(name: str) -> None:
+    assert found(MEANS[name]()) == []
+
+
+@pytest.mark.parametrize("name", NO_MEANS)
+def test_what_is_no_mean_is_told_with_what_to_write(name: str) -> None:
+    loss, said = NO_MEANS[name]
+    scaler = torch.amp.GradScaler("cpu", init_scale=2.0**10)
+    for told in (found(loss()), found(scaler.scale(loss()), 2.0**10)):
+        assert all(is_certain for _, is_certain in told) and told
+        assert re.search(said, told[0][0]), told
+
+
+@pytest.mark.parametrize("name", IN_DOUBT)
+def test_what_may_be_right_is_only_told(name: str) -> None:
+    loss, said = IN_DOUBT[name]
+    told = found(loss())
+    assert [is_certain for _, is_certain in told] == [False] and re.search(said, told[0][0]), told
+
+
+def test_rows_of_a_part_of_the_batch_are_not_compared_with_its_samples() -> None:
+    assert found(F.mse_loss(model(x[:3]), y[:3]) / 3, is_whole=False) == []
+    assert found(F.mse_loss(model(x[:3]), y[:3], reduction="sum") / SAMPLES, is_whole=False) == []
+
+
+def test_a_mean_is_no_sum() -> None:
+    mean, total = F.mse_loss(model(x), y), F.mse_loss(model(x), y, reduction="sum") / 32
+    assert not LossCheck().of_sum(total + 1e-4 * model.weight.square().mean())
+    (one,) = LossCheck().of_sum(total + mean)
+    assert one.is_certain and "has a mean in it" in one.text
+
+
+def test_the_first_iteration_is_looked_at_and_for_sums_the_first_of_another_size() -> None:
+    check = LossCheck()
+    assert check.is_due(3, 8) and check.is_due(3, 8)
+    check.of_mean(F.mse_loss(model(x), y), 8, 1.0, True)
+    assert not check.is_due(4, 9) and not check.is_due(5, 8)
+    check = LossCheck()
+    assert check.is_due(3, 8)
+    check.of_mean(F.mse_loss(model(x), y, reduction="sum") / 8, 8, 1.0, True)
+    assert not check.is_due(4, 8)
+    assert check.is_due(5, 9) and not check.is_due(6, 10)
