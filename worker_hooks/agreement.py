@@ -128,7 +128,8 @@ def _different_places(doings: Mapping[int, Doing]) -> TrainingError:
         )
     return TrainingError(
         f"the workers are at different places in the data in iteration {_first(doings).iteration} ({told}); "
-        "run.load_state_dict() must get the same state on every worker"
+        "leave a loop over batches (break) after the same iteration on every worker, and give run.load_state_dict() "
+        "the same state on every worker"
     )
 
 

@@ -328,7 +328,7 @@ class AttachedModel(PositionedModel):
         self._entries = Entries()
         self._givers: dict[Process, SumGiver] = {}  # to newcomers that follow this worker
         self._followed: set[Process] = set()  # newcomers that follow another one
-        self._asked = ScriptLimits()
+        self._asked, self._not_trained = ScriptLimits(start.epochs_begun), start.not_trained
         self._applied_version = start.plan.version
         self._stall = StallWatch(self.rank, reporter, settings.timeouts)
         self._watch = self._session.make_watch(self._newest_sum)
@@ -342,7 +342,8 @@ class AttachedModel(PositionedModel):
         """The training goes on from a checkpoint, in `file` or in one of the script's own; one worker tells so."""
         place, checkpoint = start.cursor, None if file is None else str(file.absolute())
         is_known = start.unit == "samples" and (start.epoch_samples or not place.epoch)
-        samples = place.epoch * start.epoch_samples + place.position - place.owed_samples if is_known else None
+        done = place.epoch * start.epoch_samples + place.position - place.owed_samples - start.not_trained
+        samples = done if is_known else None
         self._went_on_at = start.iteration
         where = {"iteration": start.iteration, "epoch": place.epoch, "samples": samples}
         self._session.reporter.event("went_on", checkpoint=checkpoint, **where)

@@ -134,6 +134,10 @@ class Batches(ABC):
         shards of a stream."""
         return cursor, None
 
+    @abstractmethod
+    def leave_passes(self, cursor: Cursor) -> None:
+        """The next loop begins at `cursor`, the beginning of a pass: nothing of the passes before it comes again."""
+
     def close(self) -> None:  # noqa: B027  # most have nothing to end
         """End what reads ahead."""
 
@@ -209,6 +213,9 @@ class BatchStream(Batches):
 
     def resumable(self, cursor: Cursor, iteration: int) -> tuple[Cursor, ShardsLeft | None]:
         return cursor.owing(chain.from_iterable(ranges for first, ranges in self._missed if first >= iteration)), None
+
+    def leave_passes(self, cursor: Cursor) -> None:
+        self._missed = []
 
     def packed(self) -> list[Any]:
         return [[first, [list(one) for one in ranges]] for first, ranges in self._missed]

@@ -43,6 +43,8 @@ _ADDED_LATER = {  # fields that positions of earlier versions lack
     "lr_guard": 1.0,
     "reference_batch": 0,
     "pass_batch": 0,
+    "epochs_begun": [0],
+    "not_trained": 0,
 }
 _CHECKSUM = re.compile(rb"\nsha256 ([0-9a-f]{64})\n\Z")
 _CHECKSUM_BYTES = len("\nsha256 \n") + 64
@@ -77,6 +79,8 @@ class Position:
     lr_guard: float = 1.0  # what the guard has left of the learning rate
     reference_batch: int = 0  # the global batch that the learning rate is for; 0: not known
     pass_batch: int = 0  # whose multiples a pass consists of, where a loader drops what remains; 0: not known
+    epochs_begun: tuple[int, ...] = ()  # the pass with which each call of `run.epochs()` began
+    not_trained: int = 0  # samples of passes that the script has left before their end
 
     def pack(self) -> dict[str, Any]:
         """The position as plain values, for a checkpoint; states of registered objects as they are."""
@@ -95,6 +99,8 @@ class Position:
             "lr_guard": float(self.lr_guard),
             "reference_batch": self.reference_batch,
             "pass_batch": self.pass_batch,
+            "epochs_begun": list(self.epochs_begun),
+            "not_trained": self.not_trained,
             "largest_lr": float(self.largest_lr),
             "progress": self.progress,
             "registered": dict(self.registered),
@@ -124,6 +130,8 @@ class Position:
             lr_guard=read_number(found["lr_guard"], "position.lr_guard", SMALLEST_LR_FACTOR, 1.0),
             reference_batch=read_whole(found["reference_batch"], "position.reference_batch"),
             pass_batch=read_whole(found["pass_batch"], "position.pass_batch"),
+            epochs_begun=_read_epochs_begun(found["epochs_begun"]),
+            not_trained=read_whole(found["not_trained"], "position.not_trained"),
             largest_lr=read_number(found["largest_lr"], "position.largest_lr", 0.0),
             progress=None if progress is None else read_number(progress, "position.progress", 0.0, 1.0),
             registered=_read_registered(found["registered"]),
@@ -168,6 +176,13 @@ def _read_cursor(packed: object, epoch_samples: int) -> Cursor:
         return place.owing(owed)
     except ValueError as error:
         raise CheckpointError(f"{where}.owed: {error}") from error
+
+
+def _read_epochs_begun(packed: object) -> tuple[int, ...]:
+    where, begun = "position.epochs_begun", [0]
+    for call, number in enumerate(read_list(packed, where)):
+        begun.append(read_whole(number, f"{where}[{call}]", begun[-1]))
+    return tuple(begun[1:])
 
 
 def _read_plan(packed: object) -> Plan:

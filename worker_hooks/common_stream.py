@@ -130,6 +130,9 @@ class CommonStream(Batches):
                 "dynamix.shards(...), of which every worker reads some"
             )
 
+    def leave_passes(self, cursor: Cursor) -> None:
+        """`run` opens the stream anew for another pass."""
+
     def resumable(self, cursor: Cursor, iteration: int) -> tuple[Cursor, ShardsLeft | None]:
         return cursor, ONE_SHARD
 

@@ -23,10 +23,11 @@ class PositionedModel(ReplicatedModel):
     _observer: TrainingObserver
     _rate: LearningRate
     _workers: Workers
+    _not_trained = 0  # samples of passes that the script has left
 
     @property
     def epoch(self) -> int:
-        """Complete passes over the data set."""
+        """Passes over the data set that are over."""
         return self._cursor.epoch
 
     @property
@@ -77,7 +78,7 @@ class PositionedModel(ReplicatedModel):
     @property
     def _trained_samples(self) -> int:
         """Samples of all workers so far."""
-        return self._stream.samples_before(self._cursor)
+        return self._stream.samples_before(self._cursor) - self._not_trained
 
     @property
     def progress(self) -> float:
@@ -89,7 +90,7 @@ class PositionedModel(ReplicatedModel):
         ratio = self._trained_ratio
         if math.isnan(ratio):
             raise TrainingError(
-                "run.progress is not known, because run.batches() was called more than once; "
+                "run.progress is not known, because run.batches() or run.epochs() was called more than once; "
                 "name the end of the whole training in one call"
             )
         return ratio
@@ -109,5 +110,5 @@ class PositionedModel(ReplicatedModel):
         """
         if not self._now.has_batch:
             return False
-        before = self._stream.samples_before(self._now.batch.step.cursor)
+        before = self._stream.samples_before(self._now.batch.step.cursor) - self._not_trained
         return before // samples < self._trained_samples // samples

@@ -90,6 +90,8 @@ class ResumableModel(EnteringModel):
             lr_guard=self._rate.guard,
             reference_batch=self._reference_batch,
             pass_batch=self._pass_batch,
+            epochs_begun=tuple(self._asked.epochs_begun),
+            not_trained=self._not_trained,
             units=self._worth.seen,
             unit=self._settings.unit,
             largest_lr=self._observer.progress.largest_lr,

@@ -56,6 +56,11 @@ class Cursor:
         return self.position > 0 or bool(self.owed)
 
     @property
+    def next_pass(self) -> int:
+        """The first epoch that has not begun."""
+        return self.epoch + (self.position > 0)
+
+    @property
     def owed_samples(self) -> int:
         """How many samples are owed."""
         return sum(one.samples for one in self.owed)

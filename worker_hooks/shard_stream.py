@@ -122,10 +122,10 @@ class ShardStream(Batches):
         return self._without_samples
 
     def passes(self, cursor: Cursor) -> float:
-        """In the first pass its part is that of the shards that are begun."""
-        if self.length or cursor == Cursor():
+        """As long as no pass is complete, the part of one is that of the shards that are begun."""
+        if self.length or not cursor.is_inside:
             return super().passes(cursor)
-        return 1 - self._pass.waiting / len(self._shards)
+        return cursor.epoch + 1 - self._pass.waiting / len(self._shards)
 
     # -- what the sums tell -------------------------------------------------------------------------------------------
 
@@ -148,6 +148,9 @@ class ShardStream(Batches):
         """As of the last sum: batches that the script left out after it come again."""
         left = self._pass.left() if self._reported.position else []
         return self._reported, ShardsLeft(len(self._shards), self._shards.code(), tuple(left))
+
+    def leave_passes(self, cursor: Cursor) -> None:
+        self._place = self._reported = cursor
 
     def close(self) -> None:
         self._reader.close()

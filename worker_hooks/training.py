@@ -25,6 +25,7 @@ from worker_hooks.agreement import GRADIENTS, GRADIENTS_OF_SUMS, WEIGHTED_GRADIE
 from worker_hooks.batches import Batch, limit_reached
 from worker_hooks.reduction import Kind, check
 from worker_hooks.resumable_model import ResumableModel
+from worker_hooks.sampler import Cursor
 from worker_hooks.termination import TERMINATION
 from worker_hooks.trailer import Contribution, GlobalView
 from worker_hooks.units import factor_after_sum, units_or_invalid, weight_before_sum
@@ -40,21 +41,45 @@ class Training(ResumableModel):
     _loop: object | None = None  # over batches, that the script is in
 
     def epochs(self, count: int) -> Iterator[int]:
-        """The numbers of the passes over the data, up to `count` in all; `batches()` inside gives one pass.
+        """The numbers of `count` passes over the data, from 0, as `range(count)`; `batches()` inside gives one pass.
 
-        After a resume it begins with the pass at hand.
+        Each call has passes of its own: a second call trains `count` more. After a resume a call begins with the pass
+        at hand, and calls whose passes are complete give nothing.
+
+        A pass ends where the script leaves the loop over its batches by `break`: the next one begins at its beginning,
+        and so does a resume from a checkpoint that is saved after the loop. `break` at the same place on all workers.
         """
-        self._observer.training_asked(count, None)
-        for epoch in range(self.epoch, count):
-            self._asked.pass_number = epoch
-            yield epoch
-        self._asked.pass_number = None
+        if self._loop is not None:
+            self._leave_loop()
+        asked = self._asked
+        first, left = asked.passes(count, self._cursor)
+        call = asked.epochs_calls
+        self._observer.training_asked(first + count, None)
+        try:
+            for number in left:
+                asked.pass_number = number
+                yield number - first
+                if asked.epochs_calls != call:
+                    raise TrainingError(
+                        "two loops over run.epochs() of one training at once; finish one before the next begins"
+                    )
+                if self._loop is not None:
+                    self._leave_loop()
+            asked.epochs_complete(left.stop)
+        finally:
+            if asked.epochs_calls == call:
+                if self._loop is not None:
+                    self._leave_loop()
+                asked.pass_number = None
 
     def batches(self, epochs: int | None = None, iterations: int | None = None) -> Iterator[Any]:
         """This worker's batches, until `epochs` passes or `iterations` iterations are complete in all.
 
         A limit that an earlier call has reached means that many more: `for epoch in range(3): run.batches(epochs=1)`
         trains three passes, as `run.batches(epochs=epoch + 1)` does. Inside `run.epochs()` no limit is needed.
+
+        A new call goes on in the middle of a pass if the one before came to its limit there, or was left by `break`.
+        Where both ask for one pass, as in both of these loops, it begins a new pass after a `break`.
 
         The first call tells the policy where training ends; near the end it may want larger batches and a lower rate.
         A second call tells it that the end is unknown, and so does `epochs=1`, with which loops over passes begin: for
@@ -68,11 +93,13 @@ class Training(ResumableModel):
         if self._loop is not None:
             self._leave_loop()  # the script has left another loop, and something still refers to it
         self._begin()
-        last_epoch, last_iteration = self._asked.limits(epochs, iterations)
+        asked = self._asked.batches(epochs, iterations, self._cursor)
+        if self._cursor.epoch < asked.first_pass:
+            self._begin_pass(asked.first_pass)
         self._observer.loop_begun(self.iteration)
         self._loop = mine = object()
         try:
-            for batch in self._batches_until(last_epoch, last_iteration):
+            for batch in self._batches_until(asked.last_epoch, asked.last_iteration):
                 self._begin_batch(batch)
                 yield batch.data
                 if self._loop is not mine:
@@ -82,7 +109,7 @@ class Training(ResumableModel):
                     )
                 self._finish_batch()
             self._samples_in_hand = 0
-            self._asked.complete(last_epoch, last_iteration, self.iteration)
+            self._asked.complete(asked, self.iteration)
             self._end_loop()
         finally:
             if self._loop is mine:
@@ -104,8 +131,18 @@ class Training(ResumableModel):
             self._count_iteration()
         elif now.has_batch and not now.is_counted:
             now.leave_out()
+        if self._asked.break_ends_pass:
+            rest, _ = self._stream.resumable(self._cursor, self.iteration)
+            if self._cursor.is_inside or rest.is_inside:
+                self._begin_pass(self._cursor.next_pass)
         self._asked.left(self.epoch, self.iteration)
         self._end_loop()
+
+    def _begin_pass(self, number: int) -> None:
+        """What is left of the passes before this one, and what they owe, is not trained."""
+        before, self._cursor = self._cursor, Cursor(number)
+        self._not_trained += max(self._stream.samples_before(self._cursor) - self._stream.samples_before(before), 0)
+        self._stream.leave_passes(self._cursor)
 
     def _end_loop(self) -> None:
         self._loop = None

@@ -16,8 +16,8 @@ from worker_hooks.settings import Settings
 class Passes:
     """In place of the script's DataLoader: each loop is one pass over the data, in batches of this worker's sizes.
 
-    A loop after one that was left goes on with the rest of its pass. The length is that of a pass if the plan stays as
-    it is; sizes change, so a loop may give more or fewer batches, and `is_last` says which is the last one.
+    A loop after one that was left begins a new pass. The length is that of a pass if the plan stays as it is; sizes
+    change, so a loop may give more or fewer batches, and `is_last` says which is the last one.
     """
 
     def __init__(self, loader: DataLoader[Any], workers: int, begin: Callable[[DataLoader[Any]], Run]) -> None:
@@ -57,9 +57,12 @@ class Passes:
                 f"a pass over the data was left after {run.iteration} iterations, before its end, and another one "
                 "begins; let every pass end (limit training by steps or epochs, not by a part of the data)"
             )
-        self._batches = run.batches() if next(self._numbers, None) is not None else run.batches(epochs=run.epoch + 1)
+        left = run.position_in_pass > 0 and not self._may_begin_inside
+        last = run.epoch + 1 + left
+        self._batches = run.batches() if next(self._numbers, None) is not None else run.batches(epochs=last)
         self._may_begin_inside = False
-        yield from self._batches
+        for batch in self._batches:  # it stays open if the framework leaves this loop, so that the next one knows
+            yield batch
 
     @property
     def is_last(self) -> bool:

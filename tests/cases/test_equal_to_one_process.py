@@ -15,6 +15,7 @@ from tests.cases.scripts import (
     hooks,
     kept,
     loaders,
+    loops,
     normalisation,
     parameters,
     phases,
@@ -35,7 +36,20 @@ ELSEWHERE = {
     "token_counts",
     "pairs_of_a_batch",
 }
-MODULES = (accumulation, gradients, hooks, kept, loaders, normalisation, parameters, phases, seeds, sums, weighted)
+MODULES = (
+    accumulation,
+    gradients,
+    hooks,
+    kept,
+    loaders,
+    loops,
+    normalisation,
+    parameters,
+    phases,
+    seeds,
+    sums,
+    weighted,
+)
 CASES = [
     f"{module.__name__.rsplit('.', 1)[1]}.{name}"
     for module in MODULES
@@ -145,3 +159,18 @@ def test_every_sample_is_taken_once_per_epoch_whatever_seeds_the_workers_give(
     rows = [row for batch in batches for row in batch]
     assert sorted(rows[:192]) == sorted(rows[192:]) == list(range(192))
     assert rows[:192] != rows[192:]
+
+
+@pytest.mark.parametrize(
+    ("name", "taken"),
+    [("cell_twice", [6, 6, 6, 6]), ("break_in_a_pass", [3, 6, 6]), ("shorter_partner", [5, 5])],
+)
+def test_each_loop_over_batches_is_a_pass_from_its_beginning(
+    name: str, taken: list[int], server: ForkServer, tmp_path: Path
+) -> None:
+    """As a plain loader of 32 gives them, in order. The partner of zip() ends with a batch in hand."""
+    workers = server.run("tests.cases.harness:work", {"name": f"loops.{name}", "plans": []}, tmp_path)
+    for worker in workers:
+        assert worker.code == 0, worker.output
+    loops = put_together([worker.result["recorded"] for worker in workers])[0]
+    assert loops == [[list(range(32 * number, 32 * number + 32)) for number in range(count)] for count in taken]

@@ -32,6 +32,7 @@ CASES = {
     "two_steps": r"optimizer.step\(\) a second time for one run.backward\(\)",
     "loops_of_different_length": "different places of the script: .*worker 1 calls run.close",
     "break_on_one_worker": "different places of the script: .*worker 1 calls run.close",
+    "break_in_a_pass_on_one_worker": r"different places in the data in iteration 3 .*leave a loop .*\(break\)",
     "evaluate_on_rank_0_only": r"worker 0 calls run.evaluate\(\) after 3 iterations; worker 1 sends the gradients",
     "step_on_one_worker_only": r"different numbers of steps .*worker 0: 4, worker 1: 3",
     "frozen_on_one_worker": r"parameter \S+ is not the same on all workers .*worker 1: not trained",

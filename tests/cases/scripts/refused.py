@@ -284,6 +284,18 @@ def break_on_one_worker(attach: Any) -> None:
     run.close()
 
 
+def break_in_a_pass_on_one_worker(attach: Any) -> None:
+    model, optimizer, run = _start(attach)
+    for _ in run.epochs(2):
+        for _, x, y in run.batches():
+            optimizer.zero_grad()
+            run.backward(mse_loss(model(x), y))
+            optimizer.step()
+            if run.rank == 1 and run.iteration == 3:
+                break
+    run.close()
+
+
 def evaluate_on_rank_0_only(attach: Any) -> None:
     model, optimizer, run = _start(attach)
     for _, x, y in run.batches(epochs=2):

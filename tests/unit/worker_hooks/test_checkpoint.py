@@ -43,6 +43,8 @@ POSITION = Position(
     0.25,
     128,
     64,
+    (0, 1),
+    70,
 )
 
 
@@ -89,6 +91,8 @@ def test_a_position_comes_back() -> None:
         ("left.pieces", [[1]], r"position.left.pieces\[0\]: got 1 values, expected 2"),
         ("reference_batch", -1, "position.reference_batch: got -1, expected a whole number from 0"),
         ("pass_batch", 0.5, "position.pass_batch: got 0.5, expected a whole number from 0"),
+        ("epochs_begun", [0, 2, 1], r"position.epochs_begun\[2\]: got 1, expected a whole number from 2"),
+        ("not_trained", -1, "position.not_trained: got -1, expected a whole number from 0"),
         ("registered", [1], "position.registered: expected a dict"),
     ],
 )
@@ -107,9 +111,11 @@ def test_a_missing_field_is_named() -> None:
 def test_a_position_of_an_earlier_version_has_no_code_of_its_pass_and_no_decided_rate() -> None:
     packed = POSITION.pack()
     del packed["pass_code"], packed["lr_guard"], packed["plan"]["lr_factor"], packed["reference_batch"]
+    del packed["epochs_begun"], packed["not_trained"]
     found = Position.unpack(packed)
     assert (found.pass_code, found.lr_guard, found.plan) == (0, 1.0, Plan(3, (8, 0), 1.0))
     assert (found.reference_batch, found.pass_batch) == (0, 64)
+    assert (found.epochs_begun, found.not_trained) == ((0,), 0)
 
 
 def test_the_newest_three_are_kept_in_the_run_folder_and_one_elsewhere(tmp_path: Path) -> None:
