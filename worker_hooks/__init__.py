@@ -4,6 +4,8 @@
   training         the story of one iteration, the same for all frameworks
   iteration        how far the iteration in flight is; refuses steps in the wrong order
   script_limits    how far the script asks to train, call after call
+  loops            the loops that a script writes, over passes and batches
+  taken_ahead      a batch that the script takes before it has trained the one before
   sampler          which samples each worker takes, those that are owed first
   token_sampler    the same where sizes are budgets of tokens
   batches          from sample numbers to batches, prepared ahead

@@ -65,6 +65,7 @@ from worker_hooks.start import (
     resized,
 )
 from worker_hooks.stream_source import StreamSource
+from worker_hooks.taken_ahead import TakenAhead
 from worker_hooks.termination import TERMINATION
 from worker_hooks.token_sampler import TokenSampler
 from worker_hooks.units import SizeWorth
@@ -175,6 +176,11 @@ class AttachedModel(PositionedModel):
         return memory
 
     @property
+    def _computes_in_parts(self) -> bool:
+        """Whether calls of the model are divided, and so must know which batch they are of."""
+        return self._memory.ceiling.is_needed or len(self._workers.here) > 1
+
+    @property
     def _largest_sample(self) -> int:
         """Tokens of the longest sample; 1 where sizes are in samples."""
         return 1 if self._lengths is None else max(int(self._lengths.max()), 1)
@@ -250,7 +256,7 @@ class AttachedModel(PositionedModel):
         self._loading.close()
         self._loading = source
         key = f"{self._prefix}.depth{self._loaders}"
-        self._switch.lag = self._lag = max(of_every_worker(self._comm, key, source.depth))
+        self._switch.lag = self._lag = max(of_every_worker(self._comm, key, source.depth)) + self._taken.lag
         self._loaders += 1
         self._stream = self._make_stream()
 
@@ -329,6 +335,7 @@ class AttachedModel(PositionedModel):
         self._givers: dict[Process, SumGiver] = {}  # to newcomers that follow this worker
         self._followed: set[Process] = set()  # newcomers that follow another one
         self._asked, self._not_trained = ScriptLimits(start.epochs_begun), start.not_trained
+        self._taken = TakenAhead()
         self._applied_version = start.plan.version
         self._stall = StallWatch(self.rank, reporter, settings.timeouts)
         self._watch = self._session.make_watch(self._newest_sum)

@@ -156,6 +156,13 @@ class Framework(ABC):
         """Gradients that are in a sum already count for nothing on this worker. Returns whether there are some."""
         return False
 
+    def _batch_of(self, loss: Any, batches: Sequence[Any]) -> int | None:
+        """The number of the batch that `loss` was computed from; none: the framework does not show it."""
+        return None
+
+    def _prepare(self, data: Any, samples: int) -> None:  # noqa: B027  # most do nothing
+        """The script is about to get this batch."""
+
     @abstractmethod
     def _loss_scale(self, loss: Any) -> float:
         """The factor of a GradScaler that is in `loss`; 1 without one."""

@@ -175,6 +175,10 @@ class IterationInFlight:
         """The script has done nothing with this batch: it is in no sum."""
         self._due.pop()
 
+    def take_back(self, batch: Batch) -> None:
+        """The batch at hand is `batch` again, which was left out for a newer one."""
+        self._batch, self._due[-1] = batch, batch
+
     def add_loss(self, loss: float) -> None:
         """The script has called backward on a loss of the present batch."""
         if self.batch.samples:
@@ -183,7 +187,9 @@ class IterationInFlight:
     def check_backward(self) -> None:
         """Raises TrainingError unless there is a batch."""
         if self._phase is Phase.NONE:
-            raise TrainingError("run.backward() belongs inside `for ... in run.batches(...)`")
+            raise TrainingError(
+                "run.backward() belongs inside `for ... in run.batches(...)`, before the next batch is asked for"
+            )
 
     def close_losses(self) -> None:
         """All losses of the coming sum are added."""

@@ -171,7 +171,7 @@ class ResumableModel(EnteringModel):
         """The script has done all it does for one iteration: write the checkpoint of `checkpoint_every`, if due."""
         every = self._settings.checkpoint_every
         self._save_due |= bool(every) and self.every(every)
-        if self._save_due and not self._has_local:  # gradients under way are in no checkpoint
+        if self._save_due and not self._has_local and not self._taken.left_out:  # they are in no checkpoint
             self._save_due = False
             self.save()
 

@@ -22,10 +22,11 @@ from typing import Any
 from dynamix_ps.errors import DIVERGED, TrainingError
 from dynamix_ps.metrics.noise import estimate
 from worker_hooks.agreement import GRADIENTS, GRADIENTS_OF_SUMS, WEIGHTED_GRADIENTS, name_workers
-from worker_hooks.batches import Batch, limit_reached
+from worker_hooks.batches import Batch
+from worker_hooks.loops import Loops
 from worker_hooks.reduction import Kind, check
 from worker_hooks.resumable_model import ResumableModel
-from worker_hooks.sampler import Cursor
+from worker_hooks.session import Session
 from worker_hooks.termination import TERMINATION
 from worker_hooks.trailer import Contribution, GlobalView
 from worker_hooks.units import factor_after_sum, units_or_invalid, weight_before_sum
@@ -38,7 +39,14 @@ class Training(ResumableModel):
 
     _weight = 0.0  # of gradients of the newest batch
     _has_earlier = False  # gradients of earlier batches are in no sum yet
-    _loop: object | None = None  # over batches, that the script is in
+
+    def __init__(
+        self, data: Any, session: Session, batch_size: int | None, seed: int | None, lengths: Any = None
+    ) -> None:
+        super().__init__(data, session, batch_size, seed, lengths)
+        self._loops = Loops(
+            self, self._begin_batch, self._finish_batch, self._count_iteration, take_back=self._take_back
+        )
 
     def epochs(self, count: int) -> Iterator[int]:
         """The numbers of `count` passes over the data, from 0, as `range(count)`; `batches()` inside gives one pass.
@@ -49,28 +57,7 @@ class Training(ResumableModel):
         A pass ends where the script leaves the loop over its batches by `break`: the next one begins at its beginning,
         and so does a resume from a checkpoint that is saved after the loop. `break` at the same place on all workers.
         """
-        if self._loop is not None:
-            self._leave_loop()
-        asked = self._asked
-        first, left = asked.passes(count, self._cursor)
-        call = asked.epochs_calls
-        self._observer.training_asked(first + count, None)
-        try:
-            for number in left:
-                asked.pass_number = number
-                yield number - first
-                if asked.epochs_calls != call:
-                    raise TrainingError(
-                        "two loops over run.epochs() of one training at once; finish one before the next begins"
-                    )
-                if self._loop is not None:
-                    self._leave_loop()
-            asked.epochs_complete(left.stop)
-        finally:
-            if asked.epochs_calls == call:
-                if self._loop is not None:
-                    self._leave_loop()
-                asked.pass_number = None
+        return self._loops.epochs(count)
 
     def batches(self, epochs: int | None = None, iterations: int | None = None) -> Iterator[Any]:
         """This worker's batches, until `epochs` passes or `iterations` iterations are complete in all.
@@ -85,69 +72,25 @@ class Training(ResumableModel):
         A second call tells it that the end is unknown, and so does `epochs=1`, with which loops over passes begin: for
         a training of one pass, name the end by `run.epochs(1)`.
 
+        A script may take a batch before it trains the one before, such as to copy it to a device; not two. A batch
+        that is not trained is left out.
+
         A worker whose share is empty still gets two samples to run on, and their gradient counts for nothing.
         """
-        if self._asked.pass_number is None:
-            one_pass = epochs == 1 and iterations is None
-            self._observer.training_asked(epochs, iterations, may_go_on=one_pass)
-        if self._loop is not None:
-            self._leave_loop()  # the script has left another loop, and something still refers to it
-        self._begin()
-        asked = self._asked.batches(epochs, iterations, self._cursor)
-        if self._cursor.epoch < asked.first_pass:
-            self._begin_pass(asked.first_pass)
-        self._observer.loop_begun(self.iteration)
-        self._loop = mine = object()
-        try:
-            for batch in self._batches_until(asked.last_epoch, asked.last_iteration):
-                self._begin_batch(batch)
-                yield batch.data
-                if self._loop is not mine:
-                    raise TrainingError(
-                        "two loops over run.batches() of one training at once; finish one before the next begins, "
-                        "or attach two trainings"
-                    )
-                self._finish_batch()
-            self._samples_in_hand = 0
-            self._asked.complete(asked, self.iteration)
-            self._end_loop()
-        finally:
-            if self._loop is mine:
-                self._leave_loop()
+        return self._loops.batches(epochs, iterations)
 
-    def _batches_until(self, last_epoch: int | None, last_iteration: int | None) -> Iterator[Batch]:
-        """Batches until one of the limits is reached. What is found missing after the last one comes too."""
-        limits = last_epoch, last_iteration
-        yield from self._stream.run(self._cursor, self.iteration, *limits)
-        while (place := self._stream.resumable(self._cursor, self.iteration)[0]).owed:
-            if limit_reached(place, self.iteration, *limits):
-                return
-            yield from self._stream.run(self._cursor, self.iteration, *limits)
-
-    def _leave_loop(self) -> None:
-        """The script has left the loop over batches before its end. A batch that it has not used comes again."""
-        now = self._now
-        if now.is_summed or self._has_local:
-            self._count_iteration()
-        elif now.has_batch and not now.is_counted:
-            now.leave_out()
-        if self._asked.break_ends_pass:
-            rest, _ = self._stream.resumable(self._cursor, self.iteration)
-            if self._cursor.is_inside or rest.is_inside:
-                self._begin_pass(self._cursor.next_pass)
-        self._asked.left(self.epoch, self.iteration)
-        self._end_loop()
-
-    def _begin_pass(self, number: int) -> None:
-        """What is left of the passes before this one, and what they owe, is not trained."""
-        before, self._cursor = self._cursor, Cursor(number)
-        self._not_trained += max(self._stream.samples_before(self._cursor) - self._stream.samples_before(before), 0)
-        self._stream.leave_passes(self._cursor)
-
-    def _end_loop(self) -> None:
-        self._loop = None
-        self._now.end()
-        self._observer.loop_ended(self.iteration)
+    def _take_back(self, batch: Batch) -> None:
+        """The script trains `batch`, which has counted as left out, and has the one at hand ahead."""
+        now, newer, before = self._now, self._now.batch, self._weight
+        now.take_back(batch)
+        self.iteration, self._cursor = batch.iteration, batch.step.cursor
+        self._session.account.samples -= batch.size
+        self._samples_in_hand, self._weight = batch.samples, self._reduction.weight(now)
+        if self._has_earlier and before != self._weight:
+            self._exchange.carry(before, self._weight)
+        self._switch.lag = self._lag = self._lag + 1 - self._taken.lag  # plans are for batches that are not taken yet
+        self._taken.lag = 1
+        self._taken.goes_back(newer)
 
     def _begin_batch(self, batch: Batch) -> None:
         """Everything before the script gets `batch`."""
@@ -190,6 +133,7 @@ class Training(ResumableModel):
             return
         if not now.is_summed and not self._has_local:
             now.leave_out()
+            self._taken.left_out.append(now.batch)
         now.is_counted = True
         self.iteration += 1
         self._session.account.samples += now.batch.size
@@ -215,6 +159,7 @@ class Training(ResumableModel):
         the same, if their weights differ, or if no worker has a unit.
         """
         self._check_own_weights("run.backward()")
+        self._loops.settle(loss)
         now = self._now
         now.check_backward()
         self._follow_parameters(before_forward=False)
@@ -397,6 +342,15 @@ class Training(ResumableModel):
         loss, level = now.sum.view.loss if now.sum else math.nan, self._guard.level
         back_to = self._guard.roll_back(now.batch.iteration)
         self._observer.rolled_back(now.batch.iteration, back_to, reason, loss, level, self._rate.guard)
+
+    def close(self) -> None:
+        """End this training: its hooks leave model and optimizers. Also runs at exit. Collective, but for who has left.
+
+        Afterwards the script may attach another training.
+        """
+        if not self._closed:
+            self._loops.close()
+        super().close()
 
     def synchronize(self) -> None:
         """Does nothing but check: gradients are global when `run.backward()` returns. For scripts that call it."""

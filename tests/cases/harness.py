@@ -72,7 +72,8 @@ class RecordingAttach:
             loops.append(loop := [])
             with closing(original(*args, **kwargs)) as source:
                 for batch in source:
-                    loop.append(batch[0][: run._now.batch.samples].tolist())  # the rest counts for nothing
+                    newest = run._taken.waiting or run._now.batch
+                    loop.append(batch[0][: newest.samples].tolist())  # the rest counts for nothing
                     yield batch
 
         run._session.newest_plan = newest_plan

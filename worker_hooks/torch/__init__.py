@@ -6,6 +6,7 @@
   watched_calls    what the script calls in torch itself
   loss_graph       whether a loss is a mean over samples, as far as its graph shows
   summed_gradients  what the last sum has left, where losses are sums
+  batch_of_loss    which batch a loss is of, by what its graph has kept
   gradients        buckets of gradients, filled while backward runs
   parameters       what a training changes, watched from batch to batch
   averages         moving averages of the weights

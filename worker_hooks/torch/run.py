@@ -39,6 +39,7 @@ from worker_hooks.stream_source import ShardSource, StreamSource
 from worker_hooks.torch import state as torch_state
 from worker_hooks.torch import watched_calls
 from worker_hooks.torch.averages import AVERAGES, WeightAverages
+from worker_hooks.torch.batch_of_loss import batch_of
 from worker_hooks.torch.batches import fetch, stack
 from worker_hooks.torch.compiled import CompiledGraphs, mark_sizes
 from worker_hooks.torch.gradient_hooks import GradientHooks
@@ -148,8 +149,13 @@ class Run(Training):
 
     # -- what the script calls in torch (watched_calls.py) ------------------------------------------------------------
 
-    def before_backward(self) -> None:
-        if self._reduction.kind == "sum" and not self._in_backward and not self._has_local:
+    def sees_backward(self, losses: Sequence[torch.Tensor]) -> None:
+        """A backward outside `run.backward()` is about to add to the gradients of the batch that its loss is of."""
+        if self._in_backward:
+            return
+        if self._taken.is_open:
+            self._loops.settle(losses[0])
+        if self._reduction.kind == "sum" and not self._has_local:
             self._summed.note()
 
     def _has_mixed_gradients(self) -> bool:
@@ -239,7 +245,9 @@ class Run(Training):
         super()._begin_batch(batch)
         if self._averages is not None:
             self._averages.end_iteration()  # the one before, with all that the script has done in it
-        mark_sizes(batch.data, batch.samples)
+
+    def _prepare(self, data: Any, samples: int) -> None:
+        mark_sizes(data, samples)
 
     def _finish_batch(self) -> None:
         super()._finish_batch()
@@ -391,6 +399,9 @@ class Run(Training):
             return ""
         tell = partial(self._degraded, "loss") if self._leads else None
         return self._loss_check.refusal(loss, self._now, self._scale, not self._exchange.touched, tell)
+
+    def _batch_of(self, loss: Any, batches: Sequence[Any]) -> int | None:
+        return batch_of(loss, batches)
 
     def _loss_scale(self, loss: Any) -> float:
         return watched_calls.scale_of(loss)

@@ -24,8 +24,8 @@ _SCALE = "_dynamix_scale"  # of the loss that a GradScaler has returned
 class Watcher(Protocol):
     """A training that wants to know."""
 
-    def before_backward(self) -> None:
-        """The script calls backward."""
+    def sees_backward(self, losses: Sequence[torch.Tensor]) -> None:
+        """The script is about to call backward on these losses."""
 
     def saw_backward(self, losses: Sequence[torch.Tensor]) -> None:
         """The script has called backward on these losses."""
@@ -76,10 +76,10 @@ def _wrap_backward() -> None:
     original = torch.autograd.backward
 
     def backward(tensors: Any, *args: Any, **kwargs: Any) -> None:
-        for watcher in tuple(_watchers):
-            watcher.before_backward()
-        original(tensors, *args, **kwargs)
         losses = [tensors] if isinstance(tensors, torch.Tensor) else list(tensors)
+        for watcher in tuple(_watchers):
+            watcher.sees_backward(losses)
+        original(tensors, *args, **kwargs)
         for watcher in tuple(_watchers):
             watcher.saw_backward(losses)
 

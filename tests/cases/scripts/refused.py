@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
+from collections import deque
+from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
 from typing import Any
 
@@ -293,6 +295,42 @@ def break_in_a_pass_on_one_worker(attach: Any) -> None:
             optimizer.step()
             if run.rank == 1 and run.iteration == 3:
                 break
+    run.close()
+
+
+def two_batches_ahead(attach: Any) -> None:
+    model, optimizer, run = _start(attach)
+    batches = run.batches(iterations=8)
+    held = deque(islice(batches, 2))
+    for batch in batches:
+        held.append(batch)
+        _, x, y = held.popleft()
+        run.backward(mse_loss(model(x), y))
+        optimizer.step()
+    run.close()
+
+
+def ahead_in_a_stream(attach: Any) -> None:
+    model = net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    run = attach(model, optimizer, dynamix.shards(range(8), lambda shard: islice(data(), shard, None, 8)))
+    batches = run.batches(iterations=8)
+    before = next(batches)
+    for batch in batches:
+        run.backward(mse_loss(model(before[1]), before[2]))
+        optimizer.step()
+        before = batch
+    run.close()
+
+
+def batches_of_another_thread(attach: Any) -> None:
+    model, optimizer, run = _start(attach)
+    with ThreadPoolExecutor(1) as pool:
+        batches = run.batches(iterations=8)
+        for _ in range(8):
+            _, x, y = pool.submit(next, batches).result()
+            run.backward(mse_loss(model(x), y))
+            optimizer.step()
     run.close()
 
 
