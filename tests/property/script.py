@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,6 +26,7 @@ OPTIMIZERS: dict[str, Any] = {
 MODELS = ("linear", "deep", "normalised", "embedding", "sometimes", "tied")
 CLIPS = ("none", "norm", "value", "run_norm", "run_value")
 ACCUMULATIONS = ("none", "parts", "batches", "batches_run")
+HOOKS = ("none", "reads", "clamps", "reads_after", "halves_after")  # on gradients; the last two when they are added
 MISTAKES = (
     "none",
     "backward_after_sum",
@@ -52,6 +54,10 @@ class Phase:
     tokens: bool = False  # losses are means over tokens, and run.backward() gets their number
     overflow: int = -1  # iteration in which the gradient of one sample overflows; only with a scaler
     toggles: tuple[tuple[int, int], ...] = ()  # (iteration, layer) that is frozen, or thawed, before that batch
+    hook: str = "none"
+    keeps: bool = False  # gradients by reference: half of those of the step before are added
+    ahead: bool = False  # each batch is taken before the one before is trained
+    summed: bool = False  # losses are sums, divided by a constant
 
 
 @dataclass(frozen=True)
@@ -163,14 +169,34 @@ class Loop:
         self.phase, self.model, self.optimizers, self.run = phase, model, optimizers, run
         self.mistake = script.mistake if number == 0 else "none"
         self.mistake_at = script.mistake_at
+        self.kept: dict[nn.Parameter, torch.Tensor] = {}
         self.scaler = torch.amp.GradScaler("cpu", init_scale=2.0**12, growth_interval=3, enabled=phase.scaler)
 
     def makes(self, mistake: str, iteration: int) -> bool:
         return self.mistake == mistake and iteration == self.mistake_at
 
     def train(self) -> None:
+        hooks = [hook for parameter in self.model.parameters() for hook in self.hooks_on(parameter)]
+        self.loop()
+        for hook in hooks:
+            hook.remove()
+
+    def hooks_on(self, parameter: nn.Parameter) -> list[Any]:
+        kind, seen = self.phase.hook, []
+        if kind == "none" or not parameter.requires_grad:
+            return []
+        if kind == "reads":
+            return [parameter.register_hook(lambda gradient: seen.append(gradient.sum()))]
+        if kind == "clamps":
+            return [parameter.register_hook(lambda gradient: gradient.clamp(-0.01, 0.01))]
+        if kind == "reads_after":
+            return [parameter.register_post_accumulate_grad_hook(lambda one: seen.append(one.grad.sum()))]
+        return [parameter.register_post_accumulate_grad_hook(lambda one: one.grad.mul_(0.5))]
+
+    def loop(self) -> None:
         phase, run = self.phase, self.run
-        for iteration, (rows, x, y) in enumerate(run.batches(iterations=run.iteration + phase.iterations)):
+        batches = run.batches(iterations=run.iteration + phase.iterations)
+        for iteration, (rows, x, y) in enumerate(one_ahead(batches) if phase.ahead else batches):
             for layer in [layer for at, layer in phase.toggles if at == iteration]:
                 self.toggle(layer)
             if self.makes("freeze_on_one_worker", iteration) and run.rank == 1:
@@ -210,13 +236,15 @@ class Loop:
                 counts = tokens[cut] > 0 if phase.tokens else True
                 factor = torch.where((rows[cut] % 20 == 0)[:, None] & counts, torch.inf, 1.0)
                 found.register_hook(lambda gradient, factor=factor: gradient * factor)
-            loss = (found - y[cut]).square().sum() / len(x) / (every if over_batches else 1)
+            divisor = ROWS if phase.summed else len(x)
+            loss = (found - y[cut]).square().sum() / divisor / (every if over_batches else 1)
             if phase.tokens:
                 loss = (tokens[cut] * (found - y[cut]).square()).sum() / tokens.sum() / (every if over_batches else 1)
             scaled = self.scaler.scale(loss)
             last = part == len(cuts) - 1
             if last and (due or kind == "batches_run"):
-                self.run.backward(scaled, weight=tokens.sum() if phase.tokens else None)
+                reduction = "sum" if phase.summed and not phase.tokens else "mean"
+                self.run.backward(scaled, weight=tokens.sum() if phase.tokens else None, reduction=reduction)
             else:
                 scaled.backward()
                 if self.makes("clip_before_sum", iteration) and self.run.size > 1:  # workers may have a single part
@@ -241,6 +269,8 @@ class Loop:
             self.run.clip_grad_value_(0.01)
         if self.makes("no_step_on_one_worker", iteration) and self.run.rank == 1:
             return
+        if self.phase.keeps:
+            self.add_half_of_the_last(parameters)
         for optimizer in self.optimizers:
             if not any(p.grad is not None for group in optimizer.param_groups for p in group["params"]):
                 continue  # a GradScaler refuses such a step
@@ -248,6 +278,20 @@ class Loop:
             if self.makes("two_steps", iteration):
                 optimizer.step()
         self.scaler.update()
+
+    def add_half_of_the_last(self, parameters: list[nn.Parameter]) -> None:
+        found = {p: p.grad for p in parameters if p.grad is not None}
+        for p, gradient in found.items():
+            if p in self.kept:
+                p.grad = gradient + self.kept[p] / 2
+        self.kept = found
+
+
+def one_ahead(batches: Iterator[Any]) -> Iterator[Any]:
+    following = next(batches, None)
+    while following is not None:
+        batch, following = following, next(batches, None)
+        yield batch
 
 
 # -- what hypothesis draws --------------------------------------------------------------------------------------------
@@ -270,6 +314,10 @@ phases = st.builds(
     scaler=st.booleans(),
     tokens=st.booleans(),
     overflow=st.integers(-1, 4),
+    hook=st.sampled_from(("none",) * 4 + HOOKS[1:]),
+    keeps=st.booleans(),
+    ahead=st.sampled_from((False, False, True)),
+    summed=st.sampled_from((False, False, True)),
     toggles=st.lists(st.tuples(st.integers(0, 6), st.integers(0, 3)), max_size=3).map(lambda t: tuple(sorted(t))),
 )
 

@@ -57,9 +57,10 @@ class Places:
         apart, keeps = set(), _tensors_on(self.buffer) > self._tensors
         for parameter in self.views:
             view, gradient = self.views[parameter], parameter.grad
-            if gradient is None:
-                keeps = keeps or sys.getrefcount(view) > self._references
-            elif gradient is not view and self._is_held(gradient):
+            if gradient is view:
+                continue
+            keeps = keeps or sys.getrefcount(view) > self._references
+            if gradient is not None and self._is_held(gradient):
                 apart.add(parameter)
         return apart, keeps
 
