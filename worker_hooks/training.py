@@ -191,7 +191,7 @@ class Training(ResumableModel):
         Raises TrainingError, on all workers, if gradients that are there already do not go with it.
         """
         now, reduction = self._now, self._reduction
-        if conflict := reduction.conflict(kind, now, self._has_local, self._has_mixed_gradients()):
+        if conflict := reduction.conflict(kind, now, self._exchange.has_local, self._has_mixed_gradients()):
             call = f"run.backward(loss, reduction={kind!r})"
             self._announce(f"{call} after loss.backward()")
             raise TrainingError(f"{call} in iteration {self.iteration} after loss.backward(), {conflict}")

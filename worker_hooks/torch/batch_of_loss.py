@@ -37,7 +37,7 @@ def batch_of(loss: Any, batches: Sequence[Any]) -> int | None:
 
 def _kept(loss: torch.Tensor) -> Iterator[torch.Tensor]:
     """Tensors that the backward pass of `loss` needs, those of the loss function first."""
-    waiting, seen = deque([loss.grad_fn]), set()
+    waiting, seen = deque([loss.grad_fn]), set[Any]()
     while waiting and len(seen) < MOST_NODES:
         node = waiting.popleft()
         if node is None or node in seen:

@@ -88,8 +88,8 @@ class WorkerBatches(TorchMemory):
         if self.joins_means and (now.units is not None or now.reduction == "sum"):
             raise TrainingError(
                 'run.backward(loss, weight=...), or reduction="sum", with a model that returns its loss: what the part '
-                "of each worker counts with is not known, so a rehearsal cannot join losses; call the model without "
-                "its targets, and compute the loss of the whole batch in the script"
+                "of each worker counts with is not known, so a rehearsal cannot join their losses; call the model "
+                "without its targets, and compute the loss of the whole batch in the script"
             )
         if self._called_in == self._in_flight().batch.iteration:
             return

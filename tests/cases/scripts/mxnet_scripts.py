@@ -32,7 +32,7 @@ class PlainRun:
         for rows in self._batches:
             yield [column[rows] for column in columns]
 
-    def backward(self, loss: Any, weight: Any = None) -> None:
+    def backward(self, loss: Any, weight: Any = None, reduction: str = "mean") -> None:
         loss.backward()
 
     def close(self) -> None:
