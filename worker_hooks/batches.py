@@ -162,6 +162,7 @@ class BatchStream(Batches):
         self._sampler = sampler
         self._here = here
         self._plan_at = plan_at
+        self._samples = source.samples_per_pass(1)
         self.length, self.seed = sampler.length, sampler.seed
         self._missed: list[tuple[int, tuple[Range, ...]]] = []  # each with the iteration from which on it is owed
         self._taken_over = False  # from workers that have prepared batches
@@ -185,6 +186,9 @@ class BatchStream(Batches):
             while True:
                 place = place.owing(chain.from_iterable(ranges for first, ranges in self._missed if first == number))
                 if limit_reached(place, number, last_epoch, last_iteration):
+                    return
+                if not place.is_inside and (found := self._source.samples_per_pass(1)) != self._samples:
+                    refused.append(_other_length(found, self._samples, place.epoch))
                     return
                 plan = self._plan_at(number)
                 step = self._sampler.plan_step(place, plan.batch_sizes)
@@ -223,3 +227,10 @@ class BatchStream(Batches):
     def take_over(self, packed: Iterable[Any]) -> None:
         self._missed = [(first, tuple(Range(*one) for one in ranges)) for first, ranges in packed]
         self._taken_over = True
+
+
+def _other_length(found: int, before: int, epoch: int) -> TrainingError:
+    return TrainingError(
+        f"the data set has {found} samples at the beginning of epoch {epoch}, and had {before} in attach(); call "
+        "run.close() and attach() again for a data set of another length"
+    )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import io
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, BinaryIO, ClassVar
 
@@ -159,6 +159,13 @@ class Framework(ABC):
     def _batch_of(self, loss: Any, batches: Sequence[Any]) -> int | None:
         """The number of the batch that `loss` was computed from; none: the framework does not show it."""
         return None
+
+    def _look_up_schedules(self) -> None:  # noqa: B027  # some have no need to
+        """A loop over batches has ended: what the script has for its learning rate still exists."""
+
+    def _missed_ends(self, passes: int) -> Iterable[str]:
+        """A sentence for each schedule of the learning rate that is far from its end (schedules.py) after `passes`."""
+        return ()
 
     def _prepare(self, data: Any, samples: int) -> None:  # noqa: B027  # most do nothing
         """The script is about to get this batch."""

@@ -148,6 +148,7 @@ class Loops:
             self._begin_batch(last)
             self._has_last = True
         training._asked.complete(asked, training.iteration + self._has_last)
+        training._look_up_schedules()
         if self._has_last:
             self._loop = self
         else:
@@ -170,6 +171,8 @@ class Loops:
         if self._has_last:
             self._has_last = False
             self._finish_batch()
+            self._end()
+            return
         if now.is_summed or training._has_local:
             self._count_iteration()
         elif now.has_batch and not now.is_counted:

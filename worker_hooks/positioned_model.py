@@ -66,6 +66,20 @@ class PositionedModel(ReplicatedModel):
         """Batches in a pass over the data if the plan stays as it is; 0 in the first pass over a stream."""
         return self._stream.batches_per_pass(self.planned_sizes)
 
+    def steps_planned(self, epochs: int) -> int:
+        """About how many iterations a training of so many passes over the data has, those so far too.
+
+        It is for the sizes of the present plan: ask again where they have changed. Raises TrainingError in the first
+        pass over a stream.
+        """
+        if not self.batches_per_pass:
+            raise TrainingError(
+                "run.steps_planned() in the first pass over a stream, whose length is not known yet; name the end of "
+                "training by run.batches(iterations=...)"
+            )
+        left = max(epochs - self._stream.passes(self._cursor), 0.0) * self.batches_per_pass
+        return self.iteration + math.ceil(round(left, 6))
+
     @property
     def _plan(self) -> Plan:
         """In force in the present iteration."""

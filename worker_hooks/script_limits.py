@@ -30,12 +30,14 @@ class ScriptLimits:
         epochs_begun: the pass with which each call of `run.epochs()` began, those before a resume too.
         epochs_calls: of this process.
         pass_number: of the loop over `run.epochs()` that the script is in.
+        was_left: the script has left the newest loop over batches before its end.
     """
 
     def __init__(self, epochs_begun: Sequence[int] = ()) -> None:
         self.epochs_begun = list(epochs_begun)
         self.epochs_calls = 0
         self.pass_number: int | None = None
+        self.was_left = False
         self._any_call = False  # of both kinds, in this process
         self._epochs = self._iterations = 0  # where the calls so far have brought the script
         self._in_one_pass = False  # in a loop that asks for the pass at hand alone, or that one was left
@@ -89,7 +91,7 @@ class ScriptLimits:
 
     def complete(self, asked: Asked, trained: int) -> None:
         """The call that asked for this has given all its batches, `trained` iterations in all."""
-        self._in_one_pass = False
+        self._in_one_pass = self.was_left = False
         self._epochs = max(self._epochs, asked.last_epoch or 0)
         self._iterations = max(self._iterations, trained if asked.last_iteration is None else asked.last_iteration)
 
@@ -100,7 +102,7 @@ class ScriptLimits:
 
     def left(self, epoch: int, iteration: int) -> None:
         """The script has left the loop after so many complete epochs and iterations."""
-        self._epochs, self._iterations = epoch, iteration
+        self._epochs, self._iterations, self.was_left = epoch, iteration, True
 
 
 def _beyond(limit: Limit, reached: int) -> Limit:

@@ -350,7 +350,15 @@ class Training(ResumableModel):
         """
         if not self._closed:
             self._loops.close()
+            self._tell_missed_ends()
         super().close()
+
+    def _tell_missed_ends(self) -> None:
+        """Where training has come to its end, and schedules of the script have not."""
+        ratio = self._trained_ratio
+        if self._leads and not self._asked.was_left and not ratio < 1:  # NaN: the end is not known
+            for sentence in self._missed_ends(self.epoch):
+                self._degraded("learning rate", sentence)
 
     def synchronize(self) -> None:
         """Does nothing but check: gradients are global when `run.backward()` returns. For scripts that call it."""

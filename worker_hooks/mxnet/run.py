@@ -18,7 +18,7 @@ returns, so the trainer has nothing to reduce; it scales the learning rate for e
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, BinaryIO
 
@@ -45,6 +45,7 @@ from worker_hooks.mxnet.loader import GluonLoader
 from worker_hooks.mxnet.memory import MXNetMemory
 from worker_hooks.mxnet.micro_batches import MicroBatchedForward
 from worker_hooks.mxnet.parameters import TOLERANCE, TrainedParameters, mean_loss
+from worker_hooks.schedules import missed_end
 from worker_hooks.session import Session
 from worker_hooks.settings import Settings
 from worker_hooks.training import Training
@@ -238,6 +239,15 @@ class Run(Training):
             return  # 0 times a gradient that is NaN would be NaN
         self._memory.check_called()
         self._exchange.backward(mean_loss(loss), self._memory.repetitions())
+
+    def _missed_ends(self, passes: int) -> Iterable[str]:
+        optimizer = self.trainer.optimizer
+        scheduler = optimizer.lr_scheduler
+        planned = getattr(scheduler, "max_update", 0)
+        told = planned and missed_end(
+            type(scheduler).__name__, optimizer.num_update, planned, self._script_lr(), passes
+        )
+        return [told] if told else []
 
     def _loss_scale(self, loss: Any) -> float:
         return 1.0

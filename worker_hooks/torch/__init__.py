@@ -10,6 +10,7 @@
   gradients        buckets of gradients, filled while backward runs
   parameters       what a training changes, watched from batch to batch
   averages         moving averages of the weights
+  schedulers       the script's schedulers, which may be far from their end when training is over
   compiled         torch.compile with batch sizes that change
   lazy_dynamo      the compiler is loaded only where something is compiled
   glance           a quick look at models and optimizers, twice in every iteration

@@ -18,7 +18,7 @@ check this, and scale the learning rate for each step.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from typing import Any, BinaryIO
@@ -50,6 +50,7 @@ from worker_hooks.torch.loss_graph import LossCheck
 from worker_hooks.torch.memory import TorchMemory
 from worker_hooks.torch.micro_batches import MicroBatchedForward
 from worker_hooks.torch.parameters import TrainedParameters
+from worker_hooks.torch.schedulers import Schedulers
 from worker_hooks.torch.state_copy import copy_state
 from worker_hooks.torch.step_hooks import StepHooks, is_left_out
 from worker_hooks.torch.storable import storable
@@ -93,6 +94,7 @@ class Run(Training):
         self._summed, self._loss_check = SummedGradients(self._parameters), LossCheck()
         super().__init__(data, session, batch_size, seed, lengths)
         self._hooks: list[Any] = []
+        self._schedulers = Schedulers()
         self.stepped_by: list[torch.optim.Optimizer] = []  # `optimizers`, and those of later phases
         for optimizer in optimizers:
             self.hook_steps(optimizer)
@@ -245,6 +247,12 @@ class Run(Training):
         super()._begin_batch(batch)
         if self._averages is not None:
             self._averages.end_iteration()  # the one before, with all that the script has done in it
+
+    def _look_up_schedules(self) -> None:
+        self._schedulers.look_up(self.stepped_by)
+
+    def _missed_ends(self, passes: int) -> Iterable[str]:
+        return self._schedulers.missed_ends(passes)
 
     def _prepare(self, data: Any, samples: int) -> None:
         mark_sizes(data, samples)

@@ -27,6 +27,9 @@ class Numbers:
         assert epoch >= self.oldest, f"pass {epoch} was forgotten"
         return np.random.default_rng((seed, epoch)).permutation(self.samples)
 
+    def samples_per_pass(self, global_batch):
+        return self.samples
+
     def forget(self, epoch):
         assert epoch >= self.oldest
         self.oldest = epoch

@@ -334,6 +334,47 @@ def test_misuse_is_named():
     run.close()
 
 
+def test_passes_are_those_of_each_call_and_end_with_a_break():
+    run = make_run()
+    batches = []
+    for _ in range(2):
+        for number in run.epochs(2):
+            batches.append(0)
+            for inputs, targets in run.batches():
+                with autograd.record():
+                    loss = cross_entropy(run.net(inputs), targets).mean()
+                run.backward(loss)
+                run.trainer.step(1)
+                batches[-1] += 1
+                if number == 0 and batches[-1] == 3:
+                    break
+    assert (batches, run.epoch, run.iteration) == ([3, 7, 3, 7], 4, 20)
+    run.close()
+
+
+def test_a_batch_ahead_is_refused_where_sizes_differ_because_no_loss_shows_its_batch():
+    run = make_run()
+    batches = run.batches(epochs=1)
+    held = [next(batches) for _ in range(6)]  # of 8 samples, and the last one of 5
+    for inputs, targets in held[-2:]:
+        with autograd.record():
+            loss = cross_entropy(run.net(inputs), targets).mean()
+        with pytest.raises(TrainingError, match=r"iterations 4 and 5 were taken .* call run.backward\(0 \* loss\)"):
+            run.backward(loss)
+    run.close()
+
+
+def test_a_schedule_that_training_ends_far_from_its_end_is_told(tmp_path):
+    (tmp_path / "workers").mkdir()
+    net = make_net()
+    trainer = make_trainer(net, lr_scheduler=mx.lr_scheduler.CosineScheduler(max_update=40, base_lr=0.1))
+    run = Run(net, trainer, make_data(), Session(settings_for(tmp_path), "mxnet"))
+    train(run, epochs=2)
+    run.close()
+    (told,) = [line for line in lines(tmp_path) if line["kind"] == "degraded" and line["what"] == "learning rate"]
+    assert "CosineScheduler has made 14 steps at the end of training, and was made for 40" in told["detail"]
+
+
 def test_models_that_cannot_be_trained_are_refused():
     def attach(net: gluon.Block) -> None:
         Run(net, make_trainer(net), make_data(), Session(settings_for(), "mxnet"))
