@@ -30,6 +30,7 @@ addresses        host and port as one text, and whether a port can be had there
 cgroups          reads the control groups of this process
 one_thread       environment for processes that need one thread for their matrix products
 open_files       the limit on open files, and files in reserve
+token_proof      how two processes prove that they know the token of the run
 standard_streams  standard streams that a process was started without
 numpy_names      names that MXNet needs and NumPy has dropped
 """

@@ -15,8 +15,10 @@ from dynamix_ps.open_files import raise_open_files
 from dynamix_ps.rpc import arbitrator_pb2 as pb
 from dynamix_ps.rpc import convert
 from dynamix_ps.rpc.access import ArbitratorAccess
-from dynamix_ps.rpc.auth import credentials
+from dynamix_ps.rpc.auth import GREET, call_metadata, greeting_metadata
 from dynamix_ps.rpc.channel import client_options
+from dynamix_ps.rpc.session import ClientSession
+from dynamix_ps.token_proof import random_number
 
 _SERVICE = "/dynamix.arbitrator.Arbitrator/"
 _CALL_S = 60.0  # this machine may be slow
@@ -130,7 +132,7 @@ class _Worker:
         import grpc.aio  # not before dynamix_ps.rpc, which switches handlers of forks off
 
         access, self._plan, self._rank, self._arrivals = part.access, part.plan, rank, arrivals
-        self._metadata = credentials(access.run_id, access.token)
+        self._access = access
         self._beat_s = access.timeouts.lease_s / 3
         options = client_options(len(part.plan.batch_sizes))
         self._channel: Any = grpc.aio.insecure_channel(access.address, options=options)
@@ -140,13 +142,19 @@ class _Worker:
     async def begin(self, turns: asyncio.Semaphore) -> None:
         registration = Registration(self._rank, _incarnation(self._rank), "host", 1, self._plan)
         async with turns:
+            own = random_number()
+            greet = self._channel.unary_unary(GREET)
+            reply = await greet(b"", metadata=greeting_metadata(own), timeout=_CALL_S, wait_for_ready=True)
+            self._session = ClientSession(self._access.token, own, reply)
             await self.call("Register", convert.registration_to_proto(registration).SerializeToString())
         self._tasks = [asyncio.create_task(self._follow()), asyncio.create_task(self._keep_lease())]
 
     async def call(self, name: str, request: bytes) -> None:
-        await self._channel.unary_unary(_SERVICE + name)(
-            request, metadata=self._metadata, timeout=_CALL_S, wait_for_ready=True
-        )
+        method = _SERVICE + name
+        call, proven = self._session.call(method)
+        metadata = call_metadata(self._access.run_id, proven)
+        send = self._channel.unary_unary(method)
+        call.open(await send(call.seal(request), metadata=metadata, timeout=_CALL_S, wait_for_ready=True))
 
     def check(self) -> None:
         """Raises what has ended its stream or its heartbeats."""
@@ -162,8 +170,11 @@ class _Worker:
 
     async def _follow(self) -> None:
         request = pb.PlansRequest(identity=self._identity, newest_version=0).SerializeToString()
-        async for plan in self._channel.unary_stream(f"{_SERVICE}Plans")(request, metadata=self._metadata):
-            self._arrivals.came(plan)
+        method = f"{_SERVICE}Plans"
+        call, proven = self._session.call(method)
+        metadata = call_metadata(self._access.run_id, proven)
+        async for plan in self._channel.unary_stream(method)(call.seal(request), metadata=metadata):
+            self._arrivals.came(call.open(plan))
 
     async def _keep_lease(self) -> None:
         await asyncio.sleep(random.random() * self._beat_s)

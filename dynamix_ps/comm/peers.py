@@ -6,17 +6,14 @@
     random bytes, its proof            -->
                                        <--     its proof
 
-A proof is HMAC-SHA-256(token, side, both random numbers), as on the data plane (byteps_build/sources/token_proof.h):
-the token does not travel, and a recorded proof is worth nothing. A stranger holds a thread for `_PATIENCE_S` at most,
+The proofs are those of token_proof.py. A stranger holds a thread for `_PATIENCE_S` at most,
 and for less where many connect: the oldest of them makes room.
 """
 
 from __future__ import annotations
 
-import hmac
 import os
 import queue
-import secrets
 import socket
 import ssl
 import tempfile
@@ -28,10 +25,11 @@ from pathlib import Path
 from dynamix_ps.addresses import host_port, split_host_port
 from dynamix_ps.certificates import CERTIFICATE, KEY, Certificates
 from dynamix_ps.errors import PeerLostError
+from dynamix_ps.token_proof import PROOF_BYTES, RANDOM_BYTES, is_proven, proof, random_number
 
 _PATIENCE_S = 5.0  # for the proof of the other side
 _SILENCE_S = 30.0  # afterwards: without a byte from it, or to it
-_RANDOM_BYTES = _PROOF_BYTES = 32
+_PROTOCOL = "peers 1"
 _MOST_STRANGERS = 64  # at once
 _AGAIN_S = 0.1
 
@@ -107,13 +105,13 @@ class PeerListener:
         try:
             if isinstance(connection, ssl.SSLSocket):
                 connection.do_handshake()
-            challenge = secrets.token_bytes(_RANDOM_BYTES)
+            challenge = random_number()
             connection.sendall(challenge)
-            told = received(connection, _RANDOM_BYTES + _PROOF_BYTES)
-            both = challenge + told[:_RANDOM_BYTES]
-            proven = hmac.compare_digest(told[_RANDOM_BYTES:], _proof(self._token, "dialling", both))
+            told = received(connection, RANDOM_BYTES + PROOF_BYTES)
+            both = challenge + told[:RANDOM_BYTES]
+            proven = is_proven(told[RANDOM_BYTES:], proof(self._token, _PROTOCOL, "dialling", both))
             if proven and self._is_stranger_no_more(connection):
-                connection.sendall(_proof(self._token, "listening", both))
+                connection.sendall(proof(self._token, _PROTOCOL, "listening", both))
                 connection.settimeout(_SILENCE_S)
                 self._connected.put(connection)
                 return
@@ -163,20 +161,16 @@ def _dialled(host: str, port: int, token: str, context: ssl.SSLContext | None) -
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if context is not None:
             connection = context.wrap_socket(connection, server_hostname=host)
-        own = secrets.token_bytes(_RANDOM_BYTES)
-        both = received(connection, _RANDOM_BYTES) + own
-        connection.sendall(own + _proof(token, "dialling", both))
-        if not hmac.compare_digest(received(connection, _PROOF_BYTES), _proof(token, "listening", both)):
+        own = random_number()
+        both = received(connection, RANDOM_BYTES) + own
+        connection.sendall(own + proof(token, _PROTOCOL, "dialling", both))
+        if not is_proven(received(connection, PROOF_BYTES), proof(token, _PROTOCOL, "listening", both)):
             raise ConnectionRefusedError("what listens there does not know the token of this run")
     except BaseException:
         connection.close()
         raise
     connection.settimeout(_SILENCE_S)
     return connection
-
-
-def _proof(token: str, side: str, both: bytes) -> bytes:
-    return hmac.digest(token.encode(), f"dynamix peers 1, {side}\n".encode() + both, "sha256")
 
 
 def _context(certificates: Certificates, protocol: ssl._SSLMethod) -> ssl.SSLContext:

@@ -172,7 +172,7 @@ class Cluster(_Section):
     arbitrator_port: Port = 0
     """Port of the arbitrator. 0: the launcher picks a free one."""
     insecure: bool = False
-    """Whether calls to the arbitrator go from host to host unencrypted, with the token of the run.
+    """Whether calls to the arbitrator go from host to host unencrypted.
 
     If not, they are encrypted with certificates that the launcher makes for each run. Calls within a host never are.
     """

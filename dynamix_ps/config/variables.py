@@ -73,8 +73,8 @@ VARIABLES: tuple[Variable, ...] = (
     _of_run(ARBITRATOR, "Address of the arbitrator, as host:port.", "worker_hooks, server_hooks, arbitrator"),
     _of_run(
         TOKEN,
-        "Secret of the run. It is sent with every call to the arbitrator; roles that exchange gradients prove to each "
-        "other that they know it.",
+        "Secret of the run. It is never sent: roles and the arbitrator prove to each other that they know it, and so "
+        "do roles that exchange gradients.",
         f"worker_hooks, server_hooks, arbitrator, {_BYTEPS} as built here",
     ),
     _of_run(

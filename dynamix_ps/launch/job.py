@@ -52,7 +52,7 @@ from dynamix_ps.run_record.run_folder import RunFolder
 from dynamix_ps.terminal import print_line, printable
 
 ON_THIS_MACHINE = ThisMachine()
-EXPOSED = "insecure is set: calls between hosts go unencrypted, with the token of the run"
+EXPOSED = "insecure is set: calls between hosts go unencrypted"
 
 
 def run_job(

@@ -10,6 +10,7 @@ refusals    why a call is refused
 
 Both sides:
 
+session     how both sides prove that they know the token of the run
 encryption  connections with certificates
 convert     between protobuf and messages, with checks
 membership_codec  messages of membership as they travel
@@ -21,6 +22,7 @@ The side of workers and other roles:
 access      where the arbitrator is, and how to prove who calls
 client      registers, reports and follows the plans, in threads of its own
 link        one connection of a worker
+proven_channel  calls of a client with proofs
 observer    sends what a role sees of its connections
 member      follows changes of membership, in an elastic job
 backoff     waiting times between attempts

@@ -70,6 +70,11 @@ def waiting_limit(n_workers: int) -> int:
     return SPARE_CALLS + 4 * n_workers
 
 
+def session_limit(n_workers: int) -> int:
+    """Sessions with the token that the server remembers: up to four per worker, and some of roles and commands."""
+    return 1024 + 4 * n_workers
+
+
 def _limits(n_workers: int) -> Options:
     limit = message_limit_bytes(n_workers)
     return [("grpc.max_receive_message_length", limit), ("grpc.max_send_message_length", limit)]

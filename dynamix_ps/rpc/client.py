@@ -20,12 +20,13 @@ import grpc
 from dynamix_ps.messages import PeerStatus, Plan, Registration, RoleReport, WindowRecord
 from dynamix_ps.rpc.access import ArbitratorAccess
 from dynamix_ps.rpc.backoff import backoff_s
-from dynamix_ps.rpc.link import Link, is_final, is_transient, reason
+from dynamix_ps.rpc.link import Link, is_final, is_impostor, is_transient, reason
 from dynamix_ps.rpc.plan_rules import Bounds, wrong_plan
 from dynamix_ps.rpc.refusals import RefusalError
 
 MAX_QUEUED_RECORDS = 64
 FIRST_RETRY_S, LONGEST_RETRY_S = 0.1, 2.0
+_CANNOT_SERVE = "cannot serve this worker"
 
 OnEvent = Callable[[str, dict[str, Any]], None]
 
@@ -119,11 +120,15 @@ class ArbitratorClient:
                 follower.start()
                 self._serve(link)
             except grpc.RpcError as error:
-                self._outage.begin(reason(error), is_final(error))
-                if is_final(error):
+                if is_impostor(error):
+                    self._outage.begin("is not used", str(error), at_once=True)
+                elif is_final(error):
+                    self._outage.begin(_CANNOT_SERVE, reason(error), at_once=True)
                     return
+                else:
+                    self._outage.begin("does not answer", reason(error), at_once=False)
             except RefusalError as error:
-                self._outage.begin(f"its answer makes no sense: {error}", final=True)
+                self._outage.begin(_CANNOT_SERVE, f"its answer makes no sense: {error}", at_once=True)
                 return
             finally:
                 link.close()
@@ -213,19 +218,19 @@ class _Outage:
         self._on_event = on_event
         self._began_s = time.monotonic()
         self._met = False
-        self._told = False
+        self._told: set[str] = set()
 
-    def begin(self, why: str, final: bool) -> None:
-        patient = not self._met and not final and time.monotonic() - self._began_s < self._grace_s
-        if self._told or patient:
+    def begin(self, what: str, why: str, at_once: bool) -> None:
+        """Say `what` is wrong with the arbitrator, and why, unless this outage was reported with these words."""
+        patient = not self._met and not at_once and time.monotonic() - self._began_s < self._grace_s
+        if what in self._told or patient:
             return
-        self._told = True
-        kind = "cannot serve this worker" if final else "does not answer"
-        detail = f"{self._address} {kind}: {why}; training goes on with the present batch sizes"
+        self._told.add(what)
+        detail = f"{self._address} {what}: {why}; training goes on with the present batch sizes"
         self._on_event("degraded", {"what": "arbitrator", "detail": detail})
 
     def over(self) -> None:
         self._met = True
         if self._told:
-            self._told = False
+            self._told.clear()
             self._on_event("recovered", {"what": "arbitrator"})

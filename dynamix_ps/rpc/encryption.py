@@ -50,7 +50,7 @@ def _certificates(config: Config, stays_here: bool, why: str) -> Certificates | 
     if told == OFF or config.cluster.insecure or stays_here:
         return None
     raise EnvironmentNotReady(
-        f"{why}, and {variables.TLS} is not set: the token of the run would go over the network unencrypted; make "
+        f"{why}, and {variables.TLS} is not set: calls would go over the network unencrypted; make "
         f"certificates by `dynamix certificates`, and set {variables.TLS} to the folder of this host, or set "
         "`insecure: true` under `cluster` if you trust the network"
     )

@@ -19,6 +19,22 @@ class MalformedMessageError(RefusalError):
     code = "INVALID_ARGUMENT"
 
 
+class UnprovenCallError(RefusalError):
+    """The other side has not proven that it knows the run's token."""
+
+    code = "UNAUTHENTICATED"
+
+
+class UnknownSessionError(UnprovenCallError):
+    """As after a restart of the arbitrator: the caller greets again."""
+
+
+class OtherRunError(RefusalError):
+    """The caller is of another run, or of a version that cannot be understood."""
+
+    code = "FAILED_PRECONDITION"
+
+
 class UnknownWorkerError(RefusalError):
     """The worker has not registered with this process of the arbitrator, and must do so first."""
 

@@ -1,5 +1,5 @@
-"""The arbitrator's gRPC server: who may call (auth.py), how much anybody can take up (channel.py), what is said to a
-refused caller. The calls themselves are in calls.py.
+"""The arbitrator's gRPC server: who may call (auth.py), how much anybody can take up (channel.py), and proofs of all
+messages (session.py). The calls themselves are in calls.py.
 """
 
 from __future__ import annotations
@@ -12,13 +12,14 @@ import grpc.aio
 
 from dynamix_ps.certificates import Certificates
 from dynamix_ps.errors import EnvironmentNotReady
-from dynamix_ps.rpc.auth import Authentication
+from dynamix_ps.rpc.auth import Authentication, Handler, refuse
 from dynamix_ps.rpc.calls import Calls, Membership, Service
-from dynamix_ps.rpc.channel import server_options
+from dynamix_ps.rpc.channel import server_options, session_limit
 from dynamix_ps.rpc.encryption import add_port
 from dynamix_ps.rpc.refusals import RefusalError
+from dynamix_ps.rpc.session import Call, Sessions
 
-_SERVICE = "dynamix.arbitrator.Arbitrator"  # as in arbitrator.proto
+_SERVICE = "/dynamix.arbitrator.Arbitrator/"  # as in arbitrator.proto
 
 
 class Server:
@@ -37,16 +38,13 @@ class Server:
         coordinator: Membership | None = None,
     ) -> None:
         self._service, self._certificates = service, certificates
+        self._calls = Calls(service, coordinator)
+        self._unary = self._calls.unary
+        sessions = Sessions(token, session_limit(n_workers))
         self._server = grpc.aio.server(
-            interceptors=[Authentication(run_id, token, service.refused)], options=server_options(n_workers)
+            interceptors=[Authentication(run_id, sessions, self._handler, service.refused)],
+            options=server_options(n_workers),
         )
-        calls = Calls(service, coordinator)
-        handlers: dict[str, Any] = {
-            name: grpc.unary_unary_rpc_method_handler(self._one(call)) for name, call in calls.unary.items()
-        }
-        handlers["Plans"] = grpc.unary_stream_rpc_method_handler(self._stream(calls.plans))
-        handlers["Membership"] = grpc.stream_stream_rpc_method_handler(self._stream(calls.membership))
-        self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(_SERVICE, handlers),))
 
     async def start(self, address: str) -> int:
         """Listen on host:port and return the port, which the system chooses if 0 is asked for.
@@ -72,28 +70,47 @@ class Server:
         """Refuse new calls, end the streams, wait for the rest at most `grace_s`."""
         await self._server.stop(grace_s)
 
-    def _one(self, call: Callable[[bytes], bytes]) -> Any:
+    def _handler(self, method: str, call: Call) -> Handler | None:
+        name = method.removeprefix(_SERVICE)
+        if name in self._unary:
+            return grpc.unary_unary_rpc_method_handler(self._one(self._unary[name], call))
+        if name == "Plans":
+            return grpc.unary_stream_rpc_method_handler(self._plans(call))
+        if name == "Membership":
+            return grpc.stream_stream_rpc_method_handler(self._membership(call))
+        return None
+
+    def _one(self, answered: Callable[[bytes], bytes], call: Call) -> Any:
         async def answer(message: bytes, context: Any) -> bytes:
             try:
-                return call(message)
+                return call.seal(answered(call.open(message)))
             except RefusalError as error:
-                await self._refuse(error, context)
+                await self._refuse(error, call, context)
                 raise  # not reached: abort raises
 
         return answer
 
-    def _stream(self, call: Callable[[Any], AsyncIterator[bytes]]) -> Any:
-        """A handler for a call that gets the bytes of one message, or of several as they come."""
-
-        async def answer(request: Any, context: Any) -> AsyncIterator[bytes]:
+    def _plans(self, call: Call) -> Any:
+        async def answer(message: bytes, context: Any) -> AsyncIterator[bytes]:
             try:
-                async for reply in call(request):
-                    yield reply
+                async for reply in self._calls.plans(call.open(message)):
+                    yield call.seal(reply)
             except RefusalError as error:
-                await self._refuse(error, context)
+                await self._refuse(error, call, context)
 
         return answer
 
-    async def _refuse(self, error: RefusalError, context: Any) -> None:
+    def _membership(self, call: Call) -> Any:
+        async def answer(messages: AsyncIterator[bytes], context: Any) -> AsyncIterator[bytes]:
+            opened = (call.open(message) async for message in messages)
+            try:
+                async for reply in self._calls.membership(opened):
+                    yield call.seal(reply)
+            except RefusalError as error:
+                await self._refuse(error, call, context)
+
+        return answer
+
+    async def _refuse(self, error: RefusalError, call: Call, context: Any) -> None:
         self._service.refused(str(error))
-        await context.abort(grpc.StatusCode[error.code], str(error))
+        await refuse(error, call, context)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 GRPC = "arbitrator (gRPC)"
+ARBITRATOR = "port of the arbitrator"
 METRICS = "metrics (HTTP)"
 PROBE = "network probe (Unix socket)"
 DATA_PLANE = "data plane (`comm: byteps`, every role)"
@@ -18,6 +19,7 @@ WORKER_FILES = "sockets and shared memory of a worker"
 
 TESTS = {  # the module that runs the rows of a place
     GRPC: "tests/faults/test_control_plane_attacks.py",
+    ARBITRATOR: "tests/faults/test_control_plane_attacks.py",
     METRICS: "tests/faults/test_control_plane_attacks.py",
     PROBE: "tests/faults/test_control_plane_attacks.py",
     DATA_PLANE: "tests/faults/test_data_plane_attacks.py",
@@ -40,6 +42,7 @@ class Attack:
 _SUMS_RIGHT = "sums stay right, the job ends well, one line in the log"
 _NOTHING_LATE = "workers register, report and get their plans in time"
 _STATE_WHOLE = "the newcomer gets the state"
+_NO_TOKEN = "nothing that roles send has the token, and what is no proven answer is not used"
 _ANSWERED = "the roles of a run are answered in time"
 
 ATTACKS = (
@@ -57,9 +60,26 @@ ATTACKS = (
         "holds 1,500 connections open",
         f"closed after 20 s, files stay free for the journal; {_NOTHING_LATE}",
     ),
-    Attack("calls-without-pause", GRPC, "registers without pause with a wrong token", f"refused; {_NOTHING_LATE}"),
+    Attack(
+        "calls-without-pause",
+        GRPC,
+        "greets without pause, and registers with guessed proofs",
+        f"refused, and no greeting is remembered; {_NOTHING_LATE}",
+    ),
     Attack("garbage", GRPC, "sends bytes that are not HTTP/2", f"the connection is closed; {_NOTHING_LATE}"),
     Attack("large-calls", GRPC, "sends 1 MiB of metadata, and messages of 64 MiB", f"refused unread; {_NOTHING_LATE}"),
+    Attack(
+        "impostor-before-the-start",
+        ARBITRATOR,
+        "listens at its port before the arbitrator does, and answers with plans",
+        f"{_NO_TOKEN}; the worker says so once",
+    ),
+    Attack(
+        "impostor-after-a-crash",
+        ARBITRATOR,
+        "takes its port when the arbitrator has been killed, and answers with plans",
+        f"{_NO_TOKEN}; the worker says so once, and goes on with the arbitrator when that is back",
+    ),
     Attack(
         "slow-scrapes",
         METRICS,

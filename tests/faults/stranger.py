@@ -14,23 +14,28 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import grpc
 
 from dynamix_ps.metrics.network.probe_client import ProbeSource
 from dynamix_ps.open_files import raise_open_files
+from dynamix_ps.rpc import arbitrator_pb2 as pb
+from dynamix_ps.rpc.auth import GREET, call_metadata, greeting_metadata
 from tests.launching import ROOT, environment, read_until
 from tests.other_user import NOBODY
 
 CALLS = 320
 STREAMS_PER_CONNECTION = 16
 _PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+_REGISTER = "/dynamix.arbitrator.Arbitrator/Register"
 _HEADERS, _SETTINGS, _END_HEADERS = 1, 4, 4
 
 
 @contextlib.contextmanager
-def attack(name: str, address: str) -> Iterator[None]:
-    """The attack is under way inside the `with` block."""
+def attack(name: str, address: str) -> Iterator[list[str]]:
+    """The attack is under way inside the `with` block. Behind it, the list has what the attacker has printed."""
+    said: list[str] = []
     process = subprocess.Popen(
         [sys.executable, "-m", "tests.faults.stranger", name, address],
         cwd=ROOT,
@@ -41,11 +46,11 @@ def attack(name: str, address: str) -> Iterator[None]:
     )
     try:
         read_until(process, "attacking")
-        yield
+        yield said
         assert process.poll() is None, "the attacker gave up"
     finally:
         process.kill()
-        process.communicate()
+        said.append(process.communicate()[0])
 
 
 def _channels(address: str) -> list[grpc.Channel]:
@@ -99,10 +104,11 @@ def idle_connections(address: str) -> None:
 
 def calls_without_pause(address: str) -> None:
     def call(channel: grpc.Channel) -> None:
-        register = channel.unary_unary("/dynamix.arbitrator.Arbitrator/Register")
+        greet, register = channel.unary_unary(GREET), channel.unary_unary(_REGISTER)
         while True:
             with contextlib.suppress(grpc.RpcError):
-                register(b"", metadata=(("dynamix-token", "guessed"),), timeout=10)
+                greet(b"", metadata=greeting_metadata(os.urandom(32)), timeout=10)
+                register(b"", metadata=call_metadata("run-1", os.urandom(104)), timeout=10)
 
     for channel in _channels(address)[:4]:
         threading.Thread(target=call, args=(channel,), daemon=True).start()
@@ -120,9 +126,32 @@ def large_calls(address: str) -> None:
     unlimited = [("grpc.max_send_message_length", -1), ("grpc.max_metadata_size", 1 << 21)]
     for _ in range(8):
         channel = grpc.insecure_channel(address, options=[*unlimited, ("grpc.use_local_subchannel_pool", 1)])
-        register = channel.unary_unary("/dynamix.arbitrator.Arbitrator/Register")
-        _held.append(register.future(b"", metadata=(("dynamix-token", "x" * (1 << 20)),)))
+        register = channel.unary_unary(_REGISTER)
+        _held.append(register.future(b"", metadata=(("dynamix-run", "x" * (1 << 20)),)))
         _held.append(register.future(bytes(64 << 20)))
+
+
+def impostor(address: str) -> None:
+    """Answers every call, with a plan of its own, and prints what it is told."""
+
+    def answer(method: str, told: dict[str, object]) -> Callable[..., Iterator[bytes]]:
+        def replies(messages: Iterator[bytes], _context: object) -> Iterator[bytes]:
+            print("told", method, repr(told), [repr(message) for message in messages], flush=True)
+            plan = pb.Plan(version=1, batch_sizes=[1, 1, 1])
+            reply = plan if method.endswith("Plans") else pb.RegisterReply(plan=plan)
+            yield os.urandom(64) if method == GREET else os.urandom(32) + reply.SerializeToString()
+
+        return replies
+
+    class Everything(grpc.GenericRpcHandler):  # type: ignore[misc]  # grpc has no types
+        def service(self, details: grpc.HandlerCallDetails) -> object:
+            replies = answer(details.method, dict(details.invocation_metadata))
+            return grpc.stream_stream_rpc_method_handler(replies)
+
+    server = grpc.server(ThreadPoolExecutor(8), handlers=(Everything(),), options=(("grpc.so_reuseport", 0),))
+    assert server.add_insecure_port(address)
+    server.start()
+    _held.append(server)
 
 
 def slow_scrapes(address: str) -> None:
@@ -246,6 +275,7 @@ ATTACKS: dict[str, Callable[[str], None]] = {
         calls_without_pause,
         garbage,
         large_calls,
+        impostor,
         slow_scrapes,
         scrapes_without_pause,
         endless_requests,

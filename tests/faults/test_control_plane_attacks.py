@@ -16,9 +16,9 @@ from dynamix_ps.messages import Plan
 from dynamix_ps.metrics.network import probe_client
 from dynamix_ps.metrics.network.probe_client import ProbeSource
 from tests.control_plane import config
-from tests.faults.attacks import GRPC, METRICS, PROBE, Attack, attacks_at
+from tests.faults.attacks import ARBITRATOR, GRPC, METRICS, PROBE, Attack, attacks_at
 from tests.faults.stranger import attack
-from tests.integration.arbitrator_process import PATIENCE_S, ArbitratorProcess, Worker, wait_until
+from tests.integration.arbitrator_process import PATIENCE_S, TOKEN, ArbitratorProcess, Worker, wait_until
 from tests.other_user import needs_another_user
 from tests.probes import probe_process
 
@@ -70,6 +70,39 @@ def test_workers_are_served_while_the_arbitrator_is_attacked(tmp_path: Path, row
     arbitrator = ArbitratorProcess(tmp_path / "run", config())
     with running(arbitrator), attack(row.key, arbitrator.address):
         serve_workers(arbitrator)
+
+
+@pytest.mark.parametrize("row", attacks_at(ARBITRATOR), ids=lambda row: row.key)
+def test_who_has_the_port_of_the_arbitrator_gets_no_token_and_gives_no_plan(tmp_path: Path, row: Attack) -> None:
+    arbitrator = ArbitratorProcess(tmp_path / "run", config())
+    worker = Worker(arbitrator.address, timeouts=TIMEOUTS)
+    try:
+        if row.key == "impostor-after-a-crash":
+            arbitrator.start()
+            arbitrator.wait_listening()
+            worker.client.start()
+            wait_until(worker.client.peers, "a session")
+            arbitrator.kill()
+        with attack("impostor", arbitrator.address) as said:
+            if row.key == "impostor-before-the-start":
+                worker.client.start()
+            worker.report(START, 0)
+            wait_until(lambda: any("is not used" in told["detail"] for _, told in worker.events), "the warning")
+            attempts = worker.client._rng.getstate()
+            wait_until(lambda: worker.client._rng.getstate() != attempts, "another attempt")
+            assert worker.client.newest_plan() is None
+        arbitrator.start()
+        arbitrator.wait_listening()
+        wait_until(lambda: worker.kinds()[-1] == "recovered", "the arbitrator to be found")
+    finally:
+        worker.client.close(PATIENCE_S)
+        arbitrator.kill()
+    assert "Greet" in said[0]
+    assert TOKEN not in said[0]
+    warnings = [told["detail"] for _, told in worker.events if "is not used" in told.get("detail", "")]
+    assert len(warnings) == 1, worker.events
+    assert warnings[0].startswith(f"{arbitrator.address} is not used: ")
+    assert "proof" in warnings[0] or "does not know the token of this run" in warnings[0]
 
 
 @pytest.mark.parametrize("row", attacks_at(METRICS), ids=lambda row: row.key)

@@ -17,6 +17,7 @@ from dynamix_ps.rpc import arbitrator_pb2 as pb
 from dynamix_ps.rpc import arbitrator_pb2_grpc as pb_grpc
 from dynamix_ps.rpc.access import ArbitratorAccess
 from dynamix_ps.rpc.plan_rules import LARGEST_STEP
+from tests.proven import add_servicer
 from tests.unit.worker_hooks.local_run import lines, make_run, train
 
 pytestmark = pytest.mark.timeout(120)
@@ -54,7 +55,7 @@ class Liar(pb_grpc.ArbitratorServicer):
 def arbitrator(liar: Liar) -> Iterator[ArbitratorAccess]:
     """What leads to it."""
     server = grpc.server(futures.ThreadPoolExecutor(4))
-    pb_grpc.add_ArbitratorServicer_to_server(liar, server)  # type: ignore[no-untyped-call]
+    add_servicer(liar, server, "t")
     port = server.add_insecure_port("127.0.0.1:0")
     server.start()
     try:

@@ -14,7 +14,7 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from dynamix_ps.messages import Plan
-from dynamix_ps.rpc.auth import credentials
+from dynamix_ps.rpc.proven_channel import ProvenChannel
 from tests.control_plane import config
 from tests.integration.arbitrator_process import PATIENCE_S, RUN_ID, TOKEN, ArbitratorProcess, Worker, wait_until
 
@@ -111,9 +111,10 @@ def test_health_service_needs_no_token(arbitrator: ArbitratorProcess) -> None:
 def test_bytes_that_cannot_be_read_are_refused_and_told_once(arbitrator: ArbitratorProcess, call: str) -> None:
     with grpc.insecure_channel(arbitrator.address) as channel:
         for _ in range(3):
-            ask = channel.unary_stream(f"/dynamix.arbitrator.Arbitrator/{call}")
+            proven = ProvenChannel(channel, RUN_ID, TOKEN)
+            ask = proven.unary_stream(f"/dynamix.arbitrator.Arbitrator/{call}", bytes, bytes)
             with pytest.raises(grpc.RpcError) as refused:
-                next(ask(b"\xff\xff\xff", metadata=credentials(RUN_ID, TOKEN), timeout=PATIENCE_S))
+                next(ask(b"\xff\xff\xff", timeout=PATIENCE_S))
             assert refused.value.code() == grpc.StatusCode.INVALID_ARGUMENT
             assert f"the bytes are not a {call}Request" in refused.value.details()
     arbitrator.kill()

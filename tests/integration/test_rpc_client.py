@@ -17,8 +17,8 @@ from dynamix_ps.config.schema import Timeouts
 from dynamix_ps.messages import Plan
 from dynamix_ps.rpc import arbitrator_pb2 as pb
 from dynamix_ps.rpc import arbitrator_pb2_grpc as pb_grpc
-from dynamix_ps.rpc import convert
-from dynamix_ps.rpc.auth import credentials
+from dynamix_ps.rpc import auth, convert
+from dynamix_ps.rpc.auth import call_metadata
 from dynamix_ps.rpc.channel import message_limit_bytes
 from tests.control_plane import config, record, registration
 from tests.integration.arbitrator_process import (
@@ -30,17 +30,17 @@ from tests.integration.arbitrator_process import (
     free_address,
     wait_until,
 )
+from tests.proven import add_servicer, stub_of
 
 pytestmark = pytest.mark.timeout(120)
 
-ME = credentials(RUN_ID, TOKEN)
 START = Plan(0, (64, 64, 64))
 
 
 @pytest.fixture
 def stub(arbitrator: ArbitratorProcess) -> Iterator[Any]:
     with grpc.insecure_channel(arbitrator.address) as channel:
-        yield pb_grpc.ArbitratorStub(channel)
+        yield stub_of(channel, RUN_ID, TOKEN)
 
 
 def ended(worker: Worker) -> bool:
@@ -95,7 +95,6 @@ def test_an_arbitrator_that_comes_late_is_no_warning(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "texts"),
     [
-        ({"token": "guess"}, ["PERMISSION_DENIED", "token"]),
         ({"run_id": "run-2"}, ["FAILED_PRECONDITION", "found 'run-2', expected 'run-1'"]),
         ({"me": registration(7)}, ["INVALID_ARGUMENT", "rank: got 7, expected 0..2"]),
         ({"me": registration(0, plan=Plan(0, (1, 2)))}, ["INVALID_ARGUMENT", "got 2 sizes, expected 3"]),
@@ -206,7 +205,7 @@ class Overrun(pb_grpc.ArbitratorServicer):
 def test_a_report_that_an_overrun_arbitrator_cancels_is_sent_again() -> None:
     server = grpc.server(futures.ThreadPoolExecutor(4))
     overrun = Overrun()
-    pb_grpc.add_ArbitratorServicer_to_server(overrun, server)  # type: ignore[no-untyped-call]
+    add_servicer(overrun, server, TOKEN)
     worker = Worker(f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}")
     server.start()
     try:
@@ -220,30 +219,46 @@ def test_a_report_that_an_overrun_arbitrator_cancels_is_sent_again() -> None:
         server.stop(0)
 
 
-def status(call: Any, request: Any, metadata: Any = ME) -> tuple[str, str]:
+def status(call: Any, request: Any, **metadata: Any) -> tuple[str, str]:
     """Name and text of the status of a call that must fail."""
     with pytest.raises(grpc.RpcError) as caught:
-        reply = call(request, timeout=5, metadata=metadata)
+        reply = call(request, timeout=5, **metadata)
         for _ in reply if hasattr(reply, "__next__") else ():
             pass
     return caught.value.code().name, caught.value.details()
 
 
-def test_every_call_of_a_stranger_is_refused(stub: Any) -> None:
-    stranger = credentials(RUN_ID, "guess")
-    newer = (("dynamix-protocol", "3.0"), *ME[1:])
-    for call, request in (
-        (stub.Register, convert.registration_to_proto(registration())),
-        (stub.Report, pb.ReportRequest()),
-        (stub.Heartbeat, pb.HeartbeatRequest()),
-        (stub.Leave, pb.LeaveRequest()),
-        (stub.Plans, pb.PlansRequest()),
-    ):
-        assert status(call, request, stranger)[0] == "PERMISSION_DENIED"
-        assert status(call, request, ())[0] == "PERMISSION_DENIED"
-        code, text = status(call, request, newer)
-        assert code == "FAILED_PRECONDITION"
-        assert "found 3.0, expected 2.x" in text
+def test_every_call_of_a_stranger_is_refused(arbitrator: ArbitratorProcess) -> None:
+    guess = call_metadata(RUN_ID, bytes(104))
+    older = (("dynamix-protocol", "2.2"), ("dynamix-run", RUN_ID), ("dynamix-token", TOKEN))
+    with grpc.insecure_channel(arbitrator.address) as channel:
+        for call in ("Register", "Report", "Heartbeat", "Leave", "Observe", "Plans", "Membership"):
+            ask = channel.unary_unary(f"/dynamix.arbitrator.Arbitrator/{call}")
+            assert status(ask, b"", metadata=guess)[0] == "UNAUTHENTICATED"
+            code, text = status(ask, b"", metadata=older)
+            assert code == "UNAUTHENTICATED"
+            assert "found 2.2, expected 3.x" in text
+
+
+def test_a_caller_of_another_version_is_refused(stub: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(auth, "PROTOCOL", (4, 0))
+    code, text = status(stub.Heartbeat, pb.HeartbeatRequest())
+    assert code == "FAILED_PRECONDITION"
+    assert "found 4.0, expected 3.x" in text
+    monkeypatch.setattr(auth, "PROTOCOL", (3, 7))
+    assert status(stub.Heartbeat, pb.HeartbeatRequest())[0] == "INVALID_ARGUMENT", "a newer minor version is welcome"
+
+
+def test_a_worker_with_another_token_is_told_so_and_uses_no_plan(arbitrator: ArbitratorProcess) -> None:
+    worker = Worker(arbitrator.address, token="guess")
+    worker.client.start()
+    wait_until(lambda: worker.kinds() == ["degraded"], "the warning")
+    detail = worker.events[0][1]["detail"]
+    assert f"{arbitrator.address} is not used: what answers does not know the token of this run" in detail
+    assert "another DYNAMIX_TOKEN" in detail
+    assert worker.client.newest_plan() is None
+    assert arbitrator.lines("registered") == []
+    worker.client.close(PATIENCE_S)
 
 
 def test_malformed_calls_are_refused_with_the_field_named(stub: Any, arbitrator: ArbitratorProcess) -> None:
@@ -254,7 +269,7 @@ def test_malformed_calls_are_refused_with_the_field_named(stub: Any, arbitrator:
         "NOT_FOUND", "worker 0 is not registered here; register first",
     )  # fmt: skip
     assert status(stub.Plans, pb.PlansRequest(identity=me))[0] == "NOT_FOUND"
-    stub.Register(convert.registration_to_proto(registration()), timeout=5, metadata=ME)
+    stub.Register(convert.registration_to_proto(registration()), timeout=5)
     for call, request, text in (
         (stub.Report, pb.ReportRequest(identity=me, record=negative), "samples: got -5, expected"),
         (stub.Report, pb.ReportRequest(identity=me, record=huge), "grad_sq_local: got 1e+308, expected"),
@@ -274,12 +289,12 @@ def test_malformed_calls_are_refused_with_the_field_named(stub: Any, arbitrator:
 
 def test_duplicated_and_reordered_reports_make_one_decision(stub: Any, arbitrator: ArbitratorProcess) -> None:
     for rank in range(3):
-        stub.Register(convert.registration_to_proto(registration(rank)), timeout=5, metadata=ME)
+        stub.Register(convert.registration_to_proto(registration(rank)), timeout=5)
 
     def report(rank: int, window: int) -> None:
         identity = pb.Identity(rank=rank, incarnation=f"life-{rank}")
         request = pb.ReportRequest(identity=identity, record=convert.record_to_proto(record(rank, window)))
-        stub.Report(request, timeout=5, metadata=ME)
+        stub.Report(request, timeout=5)
 
     for rank, window in ((0, 1), (0, 0), (1, 0), (0, 0), (2, 0), (2, 0), (0, 1), (1, 0)):
         report(rank, window)
@@ -293,4 +308,4 @@ def test_duplicated_and_reordered_reports_make_one_decision(stub: Any, arbitrato
 def test_a_caller_of_an_earlier_release_gets_an_answer(arbitrator: ArbitratorProcess) -> None:
     with grpc.insecure_channel(arbitrator.address) as channel:
         call = channel.unary_unary("/dynamix.arbitrator.v1.Arbitrator/Register")
-        assert status(call, b"")[0] == "UNIMPLEMENTED"
+        assert status(call, b"")[0] == "UNAUTHENTICATED"

@@ -21,6 +21,7 @@ from dynamix_ps.comm.peers import PeerListener, dial, received
 from dynamix_ps.comm.state_stream import fill, receive_state, send_state
 from dynamix_ps.errors import PeerLostError
 from dynamix_ps.launch.authority import Authority
+from dynamix_ps.token_proof import proof
 
 HOST, TOKEN = "127.0.0.1", "secret"
 PATIENCE_S = 20.0
@@ -199,7 +200,7 @@ def test_a_proof_of_the_other_side_is_no_proof() -> None:
         first, second = received(one, 32), received(other, 32)
         one.sendall(second + bytes(32))
         assert one.recv(1) == b"", "closed"
-        other.sendall(first + peers._proof(TOKEN, "listening", second + first))
+        other.sendall(first + proof(TOKEN, peers._PROTOCOL, "listening", second + first))
         assert other.recv(1) == b"", "closed"
         assert listener.next(0) is None
 

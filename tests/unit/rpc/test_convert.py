@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from dynamix_ps.messages import WINDOW, PeerStatus, Plan, WindowRecord
 from dynamix_ps.rpc import arbitrator_pb2 as pb
 from dynamix_ps.rpc import convert
-from dynamix_ps.rpc.auth import PROTOCOL, credentials, refusal
 from dynamix_ps.rpc.refusals import MalformedMessageError
 from tests.control_plane import record, registration
 
@@ -189,26 +188,3 @@ def test_names_have_a_length_limit() -> None:
     request.identity.incarnation = "x" * 300
     with pytest.raises(MalformedMessageError, match=r"incarnation: got 300 characters, expected 1\.\.256"):
         convert.registration_from_proto(request)
-
-
-def test_credentials_are_accepted_by_the_same_run_only() -> None:
-    mine = dict(credentials("run-1", "secret"))
-    assert refusal(mine, "run-1", "secret") is None
-    for other, status, text in (
-        (mine | {"dynamix-token": "guess"}, "PERMISSION_DENIED", "token"),
-        ({}, "PERMISSION_DENIED", "token"),
-        (mine | {"dynamix-run": "run-2"}, "FAILED_PRECONDITION", "found 'run-2', expected 'run-1'"),
-        (mine | {"dynamix-protocol": "1.0"}, "FAILED_PRECONDITION", r"found 1.0, expected 2.x"),
-        (mine | {"dynamix-protocol": "11.0"}, "FAILED_PRECONDITION", "found 11.0"),
-        (mine | {"dynamix-protocol": ""}, "FAILED_PRECONDITION", "protocol version"),
-    ):
-        refused = refusal(other, "run-1", "secret")
-        assert refused is not None
-        assert refused[0].name == status
-        assert text in refused[1]
-        assert "secret" not in refused[1]
-
-
-def test_a_newer_minor_version_is_welcome() -> None:
-    newer = dict(credentials("r", "t")) | {"dynamix-protocol": f"{PROTOCOL[0]}.{PROTOCOL[1] + 7}"}
-    assert refusal(newer, "r", "t") is None

@@ -8,6 +8,7 @@ import threading
 from collections import Counter
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import grpc
 import grpc.aio
@@ -17,8 +18,11 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from dynamix_ps.arbitrator.service import Arbitrator
 from dynamix_ps.rpc import arbitrator_pb2 as pb
 from dynamix_ps.rpc import channel
-from dynamix_ps.rpc.auth import credentials
+from dynamix_ps.rpc.auth import GREET, call_metadata, greeting_metadata, refusal_is_proven, refusal_metadata
 from dynamix_ps.rpc.server import Server
+from dynamix_ps.rpc.session import Call, ClientSession
+from dynamix_ps.token_proof import random_number
+from tests.proven import stub_of
 from tests.unit.arbitrator.service_bench import Bench, Scripted
 
 pytestmark = pytest.mark.timeout(60)
@@ -45,6 +49,21 @@ async def closed(port: int) -> None:
         while await reader.read(1000):  # settings of HTTP/2
             pass
     writer.close()
+
+
+def greeted(connection: grpc.Channel) -> ClientSession:
+    own = random_number()
+    return ClientSession(TOKEN, own, connection.unary_unary(GREET)(b"", metadata=greeting_metadata(own)))
+
+
+async def greeted_async(connection: grpc.aio.Channel) -> ClientSession:
+    own = random_number()
+    return ClientSession(TOKEN, own, await connection.unary_unary(GREET)(b"", metadata=greeting_metadata(own)))
+
+
+def proven(session: ClientSession, method: str) -> tuple[Call, Any]:
+    call, told = session.call(method)
+    return call, call_metadata(RUN, told)
 
 
 async def refusal_of(call: grpc.aio.UnaryUnaryCall[bytes, bytes]) -> grpc.StatusCode:
@@ -103,11 +122,16 @@ def test_calls_beyond_the_limit_on_those_that_wait_are_cancelled_and_the_others_
         message = pb.HeartbeatRequest(identity=pb.Identity(rank=0, incarnation="life-0")).SerializeToString()
         cancelled = threading.Semaphore(0)
         with grpc.insecure_channel(f"127.0.0.1:{port}") as connection:
-            beat = connection.unary_unary(HEARTBEAT)
-            calls = [beat.future(message, metadata=credentials(RUN, TOKEN))]
+            session = greeted(connection)
+
+            def beat() -> Any:
+                call, metadata = proven(session, HEARTBEAT)
+                return connection.unary_unary(HEARTBEAT).future(call.seal(message), metadata=metadata)
+
+            calls = [beat()]
             assert held.wait(30)
             for _ in range(15):
-                calls.append(beat.future(message, metadata=credentials(RUN, TOKEN)))
+                calls.append(beat())
                 calls[-1].add_done_callback(lambda _: cancelled.release())
             for _ in range(9):
                 assert cancelled.acquire(timeout=30)
@@ -132,7 +156,8 @@ def test_of_the_health_service_only_the_check_is_there(tmp_path: Path) -> None:
             stub = health_pb2_grpc.HealthStub(connection)
             reply = await stub.Check(health_pb2.HealthCheckRequest())
             assert reply.status == health_pb2.HealthCheckResponse.SERVING
-            for metadata, code in (((), "PERMISSION_DENIED"), (credentials(RUN, TOKEN), "UNIMPLEMENTED")):
+            _, mine = proven(await greeted_async(connection), "/grpc.health.v1.Health/Watch")
+            for metadata, code in (((), "UNAUTHENTICATED"), (mine, "UNIMPLEMENTED")):
                 with pytest.raises(grpc.aio.AioRpcError) as refused:
                     await stub.Watch(health_pb2.HealthCheckRequest(), metadata=metadata).read()
                 assert refused.value.code().name == code
@@ -143,10 +168,34 @@ def test_of_the_health_service_only_the_check_is_there(tmp_path: Path) -> None:
 def test_compressed_messages_are_refused(tmp_path: Path) -> None:
     async def story() -> None:
         async with listening(tmp_path) as port, grpc.aio.insecure_channel(f"127.0.0.1:{port}") as connection:
-            call = connection.unary_unary(HEARTBEAT)
-            me = credentials(RUN, TOKEN)
-            assert await refusal_of(call(bytes(100_000), metadata=me)) == grpc.StatusCode.INVALID_ARGUMENT
-            small = call(bytes(100_000), metadata=me, compression=grpc.Compression.Gzip)
+            session, send = await greeted_async(connection), connection.unary_unary(HEARTBEAT)
+            call, mine = proven(session, HEARTBEAT)
+            assert await refusal_of(send(call.seal(bytes(100_000)), metadata=mine)) == grpc.StatusCode.INVALID_ARGUMENT
+            call, mine = proven(session, HEARTBEAT)
+            small = send(call.seal(bytes(100_000)), metadata=mine, compression=grpc.Compression.Gzip)
             assert await refusal_of(small) == grpc.StatusCode.UNIMPLEMENTED
 
     asyncio.run(story())
+
+
+def test_a_caller_of_another_run_is_refused_with_a_proof(tmp_path: Path) -> None:
+    """Without the proof the client would take the refusal for that of an impostor."""
+
+    def story(port: int) -> None:
+        with grpc.insecure_channel(f"127.0.0.1:{port}") as connection:
+            stub = stub_of(connection, "another run", TOKEN)
+            with pytest.raises(grpc.RpcError) as refused:
+                stub.Heartbeat(pb.HeartbeatRequest(), timeout=30)
+            assert refused.value.code().name == "FAILED_PRECONDITION"
+            assert "found 'another run', expected 'run-1'" in refused.value.details()
+            assert TOKEN not in refused.value.details()
+
+    async def serve() -> None:
+        async with listening(tmp_path) as port:
+            await asyncio.to_thread(story, port)
+
+    asyncio.run(serve())
+    call, told = Call(bytes(32), 7, "client", "arbitrator"), Call(bytes(32), 7, "arbitrator", "client")
+    assert refusal_is_proven(refusal_metadata(told, "NOT_FOUND"), call, "NOT_FOUND")
+    assert not refusal_is_proven(refusal_metadata(told, "NOT_FOUND"), call, "FAILED_PRECONDITION")
+    assert not refusal_is_proven(None, call, "NOT_FOUND")
