@@ -61,7 +61,7 @@ class Passes:
         last = run.epoch + 1 + left
         self._batches = run.batches() if next(self._numbers, None) is not None else run.batches(epochs=last)
         self._may_begin_inside = False
-        for batch in self._batches:  # it stays open if the framework leaves this loop, so that the next one knows
+        for batch in self._batches:  # noqa: UP028  (it stays open if this loop is left, so that the next one knows)
             yield batch
 
     @property
