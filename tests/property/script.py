@@ -191,7 +191,7 @@ class Loop:
             return [parameter.register_hook(lambda gradient: gradient.clamp(-0.01, 0.01))]
         if kind == "reads_after":
             return [parameter.register_post_accumulate_grad_hook(lambda one: seen.append(one.grad.sum()))]
-        return [parameter.register_post_accumulate_grad_hook(lambda one: one.grad.mul_(0.5))]
+        return [parameter.register_post_accumulate_grad_hook(halve)]
 
     def loop(self) -> None:
         phase, run = self.phase, self.run
@@ -285,6 +285,11 @@ class Loop:
             if p in self.kept:
                 p.grad = gradient + self.kept[p] / 2
         self.kept = found
+
+
+def halve(parameter: nn.Parameter) -> None:
+    assert parameter.grad is not None
+    parameter.grad.mul_(0.5)
 
 
 def one_ahead(batches: Iterator[Any]) -> Iterator[Any]:
