@@ -20,9 +20,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import BinaryIO
 
-from dynamix_ps.launch.owner_lock import hold, owner_has_ended
-
 from dynamix_ps.bounded_json import value_in
+from dynamix_ps.launch.owner_lock import hold, owner_has_ended
 
 _RECORD = "holdings.json"
 _LONGEST_RECORD_BYTES = 1 << 20
