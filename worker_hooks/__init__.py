@@ -5,6 +5,7 @@
   iteration        how far the iteration in flight is; refuses steps in the wrong order
   script_limits    how far the script asks to train, call after call
   loops            the loops that a script writes, over passes and batches
+  script_errors    errors of a script that come from what the hook does differently
   taken_ahead      a batch that the script takes before it has trained the one before
   sampler          which samples each worker takes, those that are owed first
   token_sampler    the same where sizes are budgets of tokens

@@ -7,7 +7,10 @@
   loss_graph       whether a loss is a mean over samples, as far as its graph shows
   summed_gradients  what the last sum has left, where losses are sums
   batch_of_loss    which batch a loss is of, by what its graph has kept
-  gradients        buckets of gradients, filled while backward runs
+  gradients        the exchange of gradients: buckets that fill while backward runs
+  bucket           one bucket: where gradients are put, summed, and handed to the parameters
+  places           the places of gradients in a bucket, and what the script keeps of them
+  gradient_hooks   hooks of the script on gradients, which wait for the sum
   parameters       what a training changes, watched from batch to batch
   averages         moving averages of the weights
   schedulers       the script's schedulers, which may be far from their end when training is over
@@ -15,6 +18,7 @@
   lazy_dynamo      the compiler is loaded only where something is compiled
   glance           a quick look at models and optimizers, twice in every iteration
   state            the complete state, for the other workers and for checkpoints
+  storable         what a checkpoint can hold, and read back
   tensors_apart    a state as a stream, with the bytes of tensors straight from and into their memory
   state_copy       a copy of it in memory, for the guard of the learning rate
 
