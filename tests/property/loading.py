@@ -97,6 +97,7 @@ def train(loading: dict[str, Any], state: dict[str, Any] | None) -> dict[str, An
         options = {name: getattr(loader, name) for name in ("num_workers", "prefetch_factor", "persistent_workers")}
         loader = DataLoader(loader.dataset, batch_sampler=run.batch_sampler(), **options)
     seen: list[list[list[int]]] = [[] for _ in range(loading["epochs"])]
+    stopped: dict[str, Any] = {}
     for epoch in run.epochs(loading["epochs"]):
         for batch in loader if loading["own_sampler"] else run.batches():
             seen[epoch].append(batch[: run._now.batch.samples].tolist())
@@ -104,11 +105,12 @@ def train(loading: dict[str, Any], state: dict[str, Any] | None) -> dict[str, An
             run.backward(model(batch[:, None].to(torch.get_default_dtype())).mean())
             optimizer.step()
             if state is None and run.iteration == loading["stop"]:
+                stopped = run.state_dict()  # after the loop it would be that of the next pass
                 break
         else:
             continue
         break
-    found = {"seen": seen, "state": run.state_dict()}
+    found = {"seen": seen, "state": stopped or run.state_dict()}
     run.close()
     return found
 

@@ -61,21 +61,24 @@ def train(streaming: dict[str, Any], state: dict[str, Any] | None) -> dict[str, 
     ]
     run._session.newest_plan = lambda: [plan for after, plan in plans if after <= run.iteration][-1]
     seen: list[list[list[int]]] = [[] for _ in range(streaming["epochs"])]
+    stopped: dict[str, Any] = {}
     for epoch in run.epochs(streaming["epochs"]):
         for batch in run.batches():
             if state is None and run.iteration >= streaming["stop"]:
                 run.evaluate(Numbers(5), lambda numbers: numbers.sum())  # a sum while the batch is not used
+                stopped = run.state_dict()  # after the loop it would be that of the next pass
                 break
             seen[epoch].append(batch[: run._now.batch.samples].tolist())
             optimizer.zero_grad()
             run.backward(model(batch[:, None].to(torch.get_default_dtype())).mean())
             optimizer.step()
             if state is None and not streaming["unused"] and run.iteration == streaming["stop"]:
+                stopped = run.state_dict()
                 break
         else:
             continue
         break
-    found = {"seen": seen, "state": run.state_dict(), "epoch": run.epoch}
+    found = {"seen": seen, "state": stopped or run.state_dict(), "epoch": run.epoch}
     run.close()
     return found
 

@@ -70,6 +70,7 @@ def train(loader: DataLoader, state: dict[str, Any] | None) -> tuple[list[list[l
     plans = [(after, Plan(number, sizes)) for number, (after, sizes) in enumerate(PLANS, 1)]
     run._session.newest_plan = lambda: [plan for after, plan in plans if after <= run.iteration][-1]
     seen: list[list[list[int]]] = [[] for _ in range(EPOCHS)]
+    stopped: dict[str, Any] = {}
     for epoch in run.epochs(EPOCHS):
         for numbers, _ in run.batches():
             seen[epoch].append(numbers[: run._now.batch.samples].asnumpy().tolist() if run._now.batch.samples else [])
@@ -78,11 +79,12 @@ def train(loader: DataLoader, state: dict[str, Any] | None) -> tuple[list[list[l
             run.backward(loss)
             trainer.step(1)
             if state is None and run.iteration == STOP:
+                stopped = run.state_dict()  # after the loop it would be that of the next pass
                 break
         else:
             continue
         break
-    place, weight = run.state_dict(), float(net.weight.data().asscalar())
+    place, weight = stopped or run.state_dict(), float(net.weight.data().asscalar())
     run.close()
     return seen, place, weight
 

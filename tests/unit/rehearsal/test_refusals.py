@@ -88,7 +88,7 @@ def test_weights_of_losses_that_the_model_returns(rehearse: Rehearse):
     rehearse()
     model = WithLoss()
     run = dynamix.attach(model, torch.optim.SGD(model.parameters(), lr=LR), make_data())
-    with pytest.raises(TrainingError, match="the weight of each worker's part is not known"):
+    with pytest.raises(TrainingError, match="what the part of each worker counts with is not known"):
         for inputs, targets in run.batches(epochs=1):
             run.backward(model(inputs, targets)["loss"], weight=int((targets != 1).sum()))
 
