@@ -55,6 +55,7 @@ class GradientHooks:
         """All gradients are there."""
         self._collects = False
 
+    @torch.no_grad()  # as in backward, where a hook may change a parameter in place
     def after_sum(self) -> None:
         """Call the hooks of the parameters that have a new gradient, on this worker or on another one."""
         for parameter in [*self._reached, *(self._had_none - self._reached.keys())]:
@@ -63,8 +64,7 @@ class GradientHooks:
             for hook in list(_tensor_hooks(parameter).values()):
                 changed = hook.original(parameter.grad) if isinstance(hook, _Kept) else None
                 if changed is not None and changed is not parameter.grad:
-                    with torch.no_grad():
-                        parameter.grad.copy_(changed)
+                    parameter.grad.copy_(changed)
             for hook in list(_post_hooks(parameter).values()):
                 if isinstance(hook, _Kept):
                     hook.original(parameter)

@@ -123,3 +123,21 @@ def on_a_layer_of_some_samples(attach: Any) -> Any:
         optimizer.step()
     run.close()
     return weights(model)
+
+
+def step_by_hand(attach: Any) -> Any:
+    """A hook changes its parameter in place, as it may in backward, where no graph is made."""
+    model = net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
+
+    def step(parameter: nn.Parameter) -> None:
+        parameter.sub_(0.1 * parameter.grad)
+        parameter.grad = None
+
+    for p in model.parameters():
+        p.register_post_accumulate_grad_hook(step)
+    run = attach(model, optimizer, data())
+    for _, x, y in run.batches(epochs=1):
+        run.backward(mse_loss(model(x), y))
+    run.close()
+    return weights(model)
