@@ -50,7 +50,8 @@ def check_error(ended: list[Worker]) -> None:
     And it names a parameter of its own then: another worker may have no gradient of this one.
     """
     errors = {line for worker in ended for line in worker.output.splitlines() if line.startswith("error: ")}
-    causes = {re.sub(r"gradient of \S+", "gradient", e) for e in errors if "another worker is gone" not in e}
+    own = r"(gradient of|hook of parameter|error: parameter) \S+"
+    causes = {re.sub(own, r"\1", e) for e in errors if "another worker is gone" not in e}
     for worker in ended:
         note(worker.output)
     assert {worker.code for worker in ended} <= {TrainingError.exit_code, PeerLostError.exit_code}
