@@ -7,6 +7,9 @@ policy:
 without: batch    the global batch stays that of the first sizes; the policy splits it
 without: shares   all workers have equal shares of the policy's global batch
 without: rate     the rule decides on the learning rate: under `lr: decide` linear decay (policy/rate/decay.py)
+
+`name: benchmarks.studies.ablated:WithoutAnticipation` is `ppo` whose model looks neither for recurring work nor for
+tiles.
 """
 
 from __future__ import annotations
@@ -20,6 +23,9 @@ import numpy as np
 from dynamix_ps.apportion import apportion
 from dynamix_ps.config import schema
 from dynamix_ps.policy.base import Decision, Policy, View, ask
+from dynamix_ps.policy.evidence.weighed import WeighedPolicy
+from dynamix_ps.policy.inner_learner import InnerLearner
+from dynamix_ps.policy.learned.factory import learned_policy
 from dynamix_ps.policy.registry import make_policy
 
 PARTS = ("batch", "shares", "rate")
@@ -55,6 +61,17 @@ class AblatedPolicy(Policy):
             first = view.reference_batch or view.plan.global_batch
             return dataclasses.replace(answer, batch_sizes=_split(first, sizes, view))
         return dataclasses.replace(answer, batch_sizes=_split(sum(sizes), [1] * len(sizes), view))
+
+
+class WithoutAnticipation(InnerLearner):
+    """`ppo`, with its safety net and the evidence that its plans need, and a model without effects of real machines."""
+
+    def __init__(self, config: schema.Config, n_workers: int, rng: np.random.Generator) -> None:
+        super().__init__(WeighedPolicy(learned_policy(config, n_workers, rng, None, effects=False), n_workers))
+
+    def decide(self, view: View) -> Decision:
+        """The answer of the policy inside."""
+        return self.inner.decide(view)
 
 
 def _split(total: int, weights: Sequence[float], view: View) -> tuple[int, ...]:

@@ -143,9 +143,7 @@ class Entry:
         )
 
 
-_WITHOUT_ANTICIPATION = Policy(
-    name="dynamix_ps.policy.learned.factory:learned_policy", options={"effects": False}
-)  # nor filled tiles, which its cluster does not have
+_WITHOUT_ANTICIPATION = Policy(name="benchmarks.studies.ablated:WithoutAnticipation")
 
 
 def entries(folder: Path) -> dict[str, Entry]:
