@@ -20,7 +20,7 @@ B* is the B nearest to the user's, B_0, among all B whose progress per second is
   promise half as much again. Without this rule, training at 0.4 B_0 loses a third of the samples per second, and each
   sample is worth a quarter more, not half as much again as f says (benchmarks/results/attempts.md).
 
-In the first SETTLING windows B* is B: there are few estimates of the noise scale, and if B grows in the first twenty
+In the first SETTLING iterations B* is B: there are few estimates of the noise scale, and if B grows in the first twenty
 iterations, training needs more of them (benchmarks/results/growth.md). In the last quarter of training B* is larger
 (late_batch.py). The learned policy sees log2(B* / B), the part of T that grows with B, and f(B); it is free to
 disagree. These rules and the constants below are chosen by us.
@@ -45,7 +45,7 @@ PRESENT = 12
 CANDIDATES = np.exp2((np.arange(2 * PRESENT + 1) - PRESENT) / 4)  # of B* / B, quarters of octaves
 HALF_A_STEP = 2 ** (1 / 8)  # tolerance, because candidates rarely equal B_0
 WORTH = 0.05  # relative; progress per second is flat around its best, and a B this close to it is as good
-SETTLING = 4  # windows
+SETTLING = 40  # iterations
 SMALLER = 0.5  # the additional progress that a B below B_0 must promise, relative
 NEAR = 1  # a good B stays if the nearest good one is at most this many candidates away
 SHARED_OUT = 8  # rounds, at most, that share out what workers at their upper bounds cannot take
@@ -60,7 +60,7 @@ class Advisor:
         self._times = model.compute
         self._network = NetworkTimes(*shape)
         self._hiding = np.zeros(shape[:-1])
-        self._windows = np.zeros(shape[:-1])
+        self._iterations = np.zeros(shape[:-1])
         self._late_batch = LateBatch(*shape[:-1])
         self._fixed_s: Array = np.zeros(shape)
         self._rates_per_s: Array = np.ones(shape)  # 0 in empty places
@@ -73,7 +73,7 @@ class Advisor:
         """Forget some environments. The owner of the model of the cluster restarts that model."""
         self._network.restart(which)
         self._hiding[which] = 0.0
-        self._windows[which] = 0.0
+        self._iterations[which] = 0.0
         self._late_batch.restart(which)
 
     def observe(self, state: State) -> Array:
@@ -91,8 +91,8 @@ class Advisor:
         smaller = candidates < window.reference_batch / HALF_A_STEP
         per_s = np.where(smaller & (per_s > 0), per_s / (1 + SMALLER), per_s)
         away = np.log2(np.maximum(candidates, 1) / np.maximum(window.reference_batch, 1))
-        self._windows = self._windows + 1
-        settled = self._windows > SETTLING
+        self._iterations = self._iterations + window.iterations
+        settled = self._iterations > SETTLING
         chosen = np.where(settled, _nearest_good(per_s, np.abs(away)), PRESENT)
         best = candidates.reshape(len(CANDIDATES), -1)[chosen.reshape(-1), np.arange(chosen.size)].reshape(batch.shape)
         ends = settled & finishing(window)

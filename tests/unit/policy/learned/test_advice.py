@@ -22,7 +22,7 @@ from dynamix_ps.sim.cluster.simulator import Simulator
 from dynamix_ps.sim.scenario.load import Scenario
 from dynamix_ps.sim.scenario.parts import Worker
 from tests.control_plane import record, stacked, view
-from tests.policy_cluster import SmallCluster
+from tests.policy_cluster import WINDOW, SmallCluster
 
 
 def observers(*shape: int) -> tuple[StateBuilder, Advisor]:
@@ -116,7 +116,8 @@ def test_the_global_batch_stays_until_the_noise_scale_has_settled() -> None:
     def wanted() -> float:
         return float(advisor.observe(states.observe(stacked([window])))[0, 0])
 
-    assert [wanted() for _ in range(SETTLING)] == [0.0] * SETTLING
+    settling = SETTLING // WINDOW
+    assert [wanted() for _ in range(settling)] == [0.0] * settling
     assert wanted() > 0.5
     states.restart(np.array([True]))
     advisor.restart(np.array([True]))
@@ -132,7 +133,7 @@ def test_the_last_quarter_has_twice_the_global_batch_whatever_is_advised_by_then
         advice = advisor.observe(states.observe(arrays_of(cluster.view())))
         return float(3 * batch_size * 2 ** advice[0])
 
-    assert [wanted(0.74, 64) for _ in range(SETTLING + 1)] == [192] * (SETTLING + 1)
+    assert [wanted(0.74, 64) for _ in range(4)] == [192] * 4
     assert [wanted(0.75, 64), wanted(0.8, 100), wanted(1.0, 128)] == pytest.approx([384] * 3)
     assert wanted(math.nan, 128) == pytest.approx(192), "the end was none"
     assert wanted(0.9, 64) == pytest.approx(384)
