@@ -102,6 +102,7 @@ lint: setup
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/lint-imports --no-cache --no-logo
+	$(BIN)/python -m benchmarks.parts.structure
 	$(BIN)/mypy
 
 # The documentation as a site in site/. A broken link, an unknown anchor or an example that is wrong is an error.

@@ -11,6 +11,8 @@
     first_hour          what adapting costs a newcomer's first runs: the examples beside fixed sizes
     launch              seconds from the command to the first iteration on several hosts, beside torchrun
     decision            time of a decision of a policy
+    decision_path       modules and calls from a closed window to a published plan
+    structure           how large the code is, and limits that it must not pass
     trailer             what the values behind the gradients cost, by the number of workers
     reporters           how soon a plan is out with hundreds of workers, and what the arbitrator takes up
     sim_speed           simulated iterations per second
@@ -20,6 +22,7 @@
 
 Shared:
 
+    class_table         all classes of some packages, as their sources define them
     roles               scheduler, servers and workers of a benchmark run
     comm_worker         a worker of `comm`
     comm_curve_worker   a worker of `comm_curve`

@@ -47,7 +47,6 @@ On real BytePS:
 About our pages, our code and the machine:
 
     published           the tables that README and docs/results.md print, from the raw tables
-    decision_path       modules and calls from a closed window to a published plan
     quota_waiting       how long workers with CPU quotas wait for each other
 
     faults              a campaign of kills, stops, full disks and attacks on real runs

@@ -1,0 +1,153 @@
+"""How large the code is, and what it must not grow beyond: lines, classes, imports, folders.
+
+    python -m benchmarks.parts.structure [--json FILE]
+
+The exit code is 1 where a figure is above its limit; `make lint` asks. A limit is what the code has reached: a change
+that makes a figure smaller lowers its limit. `goal` is where the figure is to come.
+
+    lines          of Python; core: the product without REMOVABLE, which the rest does not need
+    inheritance    classes of ours in the longest line from a class upwards
+    largest class  methods and attributes of a class with all that it inherits from classes of ours
+    modules        of ours that `import dynamix_ps.torch` loads
+    folder         files of Python in the largest one; without tests
+    decision       modules and calls between them, from a closed window to a plan (decision_path.py), medians
+    class names    public ones that several modules of the product give to different classes
+    results        size of benchmarks/results
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator
+from fnmatch import fnmatch
+from pathlib import Path
+from statistics import median
+from typing import NamedTuple
+
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks.parts.class_table import GENERATED, ClassTable
+from benchmarks.parts.decision_path import follow
+
+ROOT = Path(__file__).resolve().parents[2]
+PRODUCT = ("dynamix_ps", "server_hooks", "worker_hooks")
+REMOVABLE = (
+    "dynamix_ps/sim/*",
+    "dynamix_ps/rehearsal/*",
+    "dynamix_ps/policy/stigmergy/*",
+    *(f"dynamix_ps/policy/ppo/{name}.py" for name in ("adam", "gae", "reward_scale", "rollout", "train", "update")),
+    *(
+        f"dynamix_ps/metrics/network/{name}*.py"
+        for name in ("bcc_", "bpf", "btf", "compiler", "ebpf", "loaded_", "prob", "program")
+    ),
+    "dynamix_ps/integrations/*",
+    "dynamix_ps/mxnet.py",
+    "dynamix_ps/launch/slurm*.py",
+    "dynamix_ps/launch/ray_*.py",
+    "dynamix_ps/launch/kubernetes.py",
+    "dynamix_ps/launch/manifests.py",
+    "dynamix_ps/launch/pod*.py",
+    "worker_hooks/mxnet/*",
+)
+NOT_KEPT = {"cells", "logs"}  # folders of runs that git leaves out
+_LOADED = f"""
+import sys, dynamix_ps.torch
+print(sum(name.split(".")[0] in {PRODUCT!r} for name in sys.modules))
+"""
+
+
+class Limit(NamedTuple):
+    """`most`: what the figure must not exceed. `goal`: what it is to come to."""
+
+    most: float
+    goal: float
+
+
+LIMITS = {
+    "lines of the product": Limit(68_000, 58_000),
+    "lines of its core": Limit(56_000, 42_000),
+    "lines of benchmarks": Limit(29_000, 20_000),
+    "lines of tests": Limit(76_500, 60_000),
+    "depth of inheritance": Limit(10, 2),
+    "methods of the largest class": Limit(170, 40),
+    "attributes of the largest class": Limit(91, 20),
+    "modules behind dynamix_ps.torch": Limit(200, 100),
+    "files of the largest folder": Limit(111, 25),
+    "modules of a decision": Limit(30, 15),
+    "calls of a decision": Limit(130, 60),
+    "class names with several meanings": Limit(55, 0),
+    "megabytes of results": Limit(9.5, 4),
+}
+
+
+def figures() -> Iterator[tuple[str, float]]:
+    """Every figure, by its name in LIMITS."""
+    files = {folder: _sources(folder) for folder in (*PRODUCT, "benchmarks", "tests")}
+    product = [file for folder in PRODUCT for file in files[folder]]
+    yield "lines of the product", sum(map(_lines, product))
+    yield "lines of its core", sum(_lines(file) for file in product if not _is_removable(file))
+    yield "lines of benchmarks", sum(map(_lines, files["benchmarks"]))
+    yield "lines of tests", sum(map(_lines, files["tests"]))
+    table = ClassTable(ROOT, list(PRODUCT))
+    yield "depth of inheritance", max(map(table.depth, table))
+    yield "methods of the largest class", max(len(table.methods(one)) for one in table)
+    yield "attributes of the largest class", max(len(table.attributes(one)) for one in table)
+    loaded = subprocess.run([sys.executable, "-c", _LOADED], capture_output=True, text=True, check=True, cwd=ROOT)
+    yield "modules behind dynamix_ps.torch", int(loaded.stdout)
+    yield "files of the largest folder", max(Counter(file.parent for file in [*product, *files["benchmarks"]]).values())
+    paths = asyncio.run(follow())
+    yield "modules of a decision", median(len(path.modules) for path in paths)
+    yield "calls of a decision", median(path.calls.total() for path in paths)
+    yield "class names with several meanings", len(table.ambiguous())
+    results = (file for file in (ROOT / "benchmarks" / "results").rglob("*") if not NOT_KEPT & set(file.parts))
+    yield "megabytes of results", sum(file.stat().st_size for file in results if file.is_file()) / 1e6
+
+
+def _sources(folder: str) -> list[Path]:
+    return [file for file in sorted((ROOT / folder).rglob("*.py")) if GENERATED not in file.name]
+
+
+def _lines(file: Path) -> int:
+    return len(file.read_text().splitlines())
+
+
+def _is_removable(file: Path) -> bool:
+    name = file.relative_to(ROOT).as_posix()
+    return any(fnmatch(name, pattern) for pattern in REMOVABLE)
+
+
+def _shown(value: float) -> str:
+    return f"{value:,.1f}".removesuffix(".0")
+
+
+def main(measured: Callable[[], Iterator[tuple[str, float]]] = figures) -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures here")
+    args = parser.parse_args()
+    found = dict(measured())
+    table = Table(title="structure of the code")
+    for column in ("figure", "now", "at most", "goal"):
+        table.add_column(column, justify="left" if column == "figure" else "right")
+    for name, value in found.items():
+        table.add_row(name, *map(_shown, (value, *LIMITS[name])))
+    Console().print(table)
+    if args.json:
+        args.json.write_text(json.dumps(found, indent=2) + "\n")
+    passed = [name for name, value in found.items() if value > LIMITS[name].most]
+    for name in passed:
+        print(
+            f"error: {name}: {_shown(found[name])}, at most {_shown(LIMITS[name].most)}; find what can go, "
+            "or raise the limit in benchmarks/parts/structure.py and say why",
+            file=sys.stderr,
+        )
+    return 1 if passed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
