@@ -26,8 +26,8 @@ from rich.console import Console
 from rich.table import Table
 
 from dynamix_ps.one_thread import ONE_THREAD
-from dynamix_ps.policy.cluster_model.model import ClusterModel
 from dynamix_ps.policy.learned.state import State, StateBuilder
+from dynamix_ps.policy.model.cluster import ClusterModel
 from dynamix_ps.sim.cluster.randomise import draw
 from dynamix_ps.sim.cluster.simulator import Simulator
 

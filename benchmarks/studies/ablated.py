@@ -25,8 +25,9 @@ from dynamix_ps.config import schema
 from dynamix_ps.policy.base import Decision, Policy, View, ask
 from dynamix_ps.policy.evidence.weighed import WeighedPolicy
 from dynamix_ps.policy.inner_learner import InnerLearner
-from dynamix_ps.policy.learned.factory import learned_policy
+from dynamix_ps.policy.learned.policy import make_ppo
 from dynamix_ps.policy.registry import make_policy
+from dynamix_ps.policy.safety_net import SafetyNet
 
 PARTS = ("batch", "shares", "rate")
 
@@ -67,7 +68,9 @@ class WithoutAnticipation(InnerLearner):
     """`ppo`, with its safety net and the evidence that its plans need, and a model without effects of real machines."""
 
     def __init__(self, config: schema.Config, n_workers: int, rng: np.random.Generator) -> None:
-        super().__init__(WeighedPolicy(learned_policy(config, n_workers, rng, None, effects=False), n_workers))
+        chosen = config.policy
+        learned = make_ppo(chosen.ppo, n_workers, rng, learn=config.mode == "adapt", effects=False)
+        super().__init__(WeighedPolicy(SafetyNet(learned, chosen.safety), n_workers))
 
     def decide(self, view: View) -> Decision:
         """The answer of the policy inside."""

@@ -12,10 +12,10 @@ from pathlib import Path
 import numpy as np
 
 from dynamix_ps.config.schema import Ppo
-from dynamix_ps.policy.cluster_model.model import ClusterModel
 from dynamix_ps.policy.learned.policy import PRETRAINED
 from dynamix_ps.policy.learned.rewards import GoodputReward
 from dynamix_ps.policy.learned.spaces import fresh_networks, make_agent, policy_spec
+from dynamix_ps.policy.model.cluster import ClusterModel
 from dynamix_ps.policy.ppo.actor_critic import ActorCritic
 from dynamix_ps.policy.ppo.policy_file import load_policy
 from dynamix_ps.policy.ppo.settings import Settings

@@ -3,7 +3,7 @@
     python -m benchmarks.studies.clock [--limit-s SECONDS]
 
 Policies assume that computing takes fixed + per sample * b, the same in the next window as in this one, until they find
-a period or tiles (dynamix_ps/policy/cluster_model). The scenarios with effects (dynamix_ps/sim/cluster/effects) break
+a period or tiles (dynamix_ps/policy/model). The scenarios with effects (dynamix_ps/sim/cluster/effects) break
 that: steps of tiles, cliffs, hosts that workers share, heat, work that comes back. Every one of them also runs as the
 same cluster without effects. Contenders:
 

@@ -4,7 +4,7 @@
 
 Clusters are drawn as in training (dynamix_ps/sim/cluster/randomise.py), from a seed that no training uses. Each one
 runs twice with the same random numbers: with the policy that ships, and with an untrained one, which follows the advice
-of the model (dynamix_ps/policy/learned/advice.py). `ratio` is the time to target of the first over the second. A run
+of the model (dynamix_ps/policy/model/advice.py). `ratio` is the time to target of the first over the second. A run
 that does not reach the target within `WINDOWS` counts with its whole time.
 """
 

@@ -8,7 +8,7 @@ The study runs the policies as the arbitrator does (dynamix_ps/sim/contest/evalu
   the scenario) by mean time over the reported seeds themselves. This is more tuning than a real job gets.
 - proportional, pid (dynamic batching as published), goodput (Pollux's batch size, split for equal finish).
 - ppo-structured: the policy that ships, with its safety net; ppo-structured-alone: without the net.
-- model-alone: an untrained structured policy, which follows the model's advice (dynamix_ps/policy/learned/advice.py).
+- model-alone: an untrained structured policy, which follows the model's advice (dynamix_ps/policy/model/advice.py).
   It shows the part of ppo-structured that is not learned.
 - ppo-paper: the paper's actions and reward, trained by us, without a safety net.
 

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dynamix_ps.policy.base import LR_RULES
-from dynamix_ps.policy.cluster_model.efficiency import NoiseScale
+from dynamix_ps.policy.model.efficiency import NoiseScale
 from dynamix_ps.policy.ppo.actor_critic import ActorCritic
 from dynamix_ps.policy.ppo.rollout import Rollout
 from dynamix_ps.policy.ppo.settings import Settings

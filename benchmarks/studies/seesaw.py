@@ -13,7 +13,7 @@ only, as in the paper for Adam. The batch is split so that all workers finish to
 from __future__ import annotations
 
 from dynamix_ps.policy.base import Decision, Policy, View
-from dynamix_ps.policy.cluster_model.model import ClusterModel
+from dynamix_ps.policy.model.cluster import ClusterModel
 from dynamix_ps.policy.window_arrays import arrays_of
 
 SWITCH = 1.05  # times the computing time of the best split; as `goodput` has it

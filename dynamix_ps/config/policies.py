@@ -31,6 +31,7 @@ class Entry:
     measures: bool = False
 
 
+SAFETY = "safety"  # the key of policies with a safety net (policy/safety_net.py)
 _BASELINES = "dynamix_ps.policy.baselines"
 
 POLICIES = {
@@ -65,10 +66,16 @@ POLICIES = {
     "random": Entry(
         f"{_BASELINES}.random_sizes:RandomSizesPolicy", "Draws every size anew in every window, as a control."
     ),
+    "model": Entry(
+        "dynamix_ps.policy.model.policy:ModelPolicy",
+        "The plan that follows from a model of the cluster, with a safety net. Nothing in it is learned.",
+        (SAFETY,),
+        measures=True,
+    ),
     "ppo": Entry(
-        "dynamix_ps.policy.learned.factory:learned_policy",
-        "The learned policy: corrects the advice of a model, with a safety net.",
-        ("ppo", "safety"),
+        "dynamix_ps.policy.learned.policy:ppo_policy",
+        "The learned policy: corrects the plan of `model`, with a safety net.",
+        ("ppo", SAFETY),
         measures=True,
     ),
     "stigmergy": Entry(

@@ -87,8 +87,8 @@ def _policy(config: Config) -> Iterator[Finding]:
 def _foreign_keys(policy: Policy) -> Iterator[Finding]:
     """Keys under `policy:` that only another policy takes."""
     for key in policy.foreign_keys:
-        owner = next((name for name, entry in POLICIES.items() if key in entry.keys), "package.module:Class")
-        message = f"is only for policy.name: {owner}; remove it, or choose that policy"
+        owners = [name for name, entry in POLICIES.items() if key in entry.keys] or ["package.module:Class"]
+        message = f"is only for policy.name: {' or '.join(owners)}; remove it, or choose that policy"
         yield Finding(("policy", key), message, f"policy.name: {policy.name}", (("policy", "name"),))
 
 

@@ -12,12 +12,14 @@ import numpy as np
 from pydantic import ValidationError
 
 from dynamix_ps.config import schema
-from dynamix_ps.config.policies import entry_of, is_target
+from dynamix_ps.config.policies import SAFETY, entry_of, is_target
 from dynamix_ps.config.schema import Config
 from dynamix_ps.config.validate import Finding
 from dynamix_ps.errors import PolicyError
 from dynamix_ps.policy.base import Policy
 from dynamix_ps.policy.evidence.weighed import WeighedPolicy
+from dynamix_ps.policy.model.cluster import HasClusterModel
+from dynamix_ps.policy.safety_net import SafetyNet
 from dynamix_ps.policy.third_party import class_of, constructor_of
 
 
@@ -26,7 +28,7 @@ class _OptionsError(PolicyError):
 
 
 def make_policy(config: Config, n_workers: int, rng: np.random.Generator, resume: Path | None = None) -> Policy:
-    """The policy that a configuration asks for; a learned one comes with its safety net, unless that is turned off.
+    """The policy that a configuration asks for, with its safety net where it has one that is not turned off.
 
     What a policy that ships proposes from measured speeds needs evidence, but not in the paper's space, as published.
 
@@ -45,6 +47,8 @@ def make_policy(config: Config, n_workers: int, rng: np.random.Generator, resume
     module, _, maker = entry.target.partition(":")
     target: Callable[..., Policy] = getattr(importlib.import_module(module), maker)
     policy = target(**_arguments(name, _signature(name, target), offered, options))
+    if isinstance(policy, HasClusterModel) and SAFETY in entry.keys and config.policy.safety.enabled:
+        policy = SafetyNet(policy, config.policy.safety)
     if not entry.measures or (name == "ppo" and ppo.space == "paper"):
         return policy
     return WeighedPolicy(policy, n_workers, explores=name == "ppo" and ppo.learn and config.mode == "adapt")

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from dynamix_ps.policy.cluster_model.compute_times import Array, ComputeTimes, sustained_s
+from dynamix_ps.policy.model.compute_times import Array, ComputeTimes, sustained_s
 from dynamix_ps.run_record.json_lines import Line
 from dynamix_ps.run_record.values import number
 

@@ -7,7 +7,7 @@ windows under later plans. What is no training, such as an evaluation by one wor
 cluster stalled count on neither side.
 
 Samples per second say nothing of what a sample teaches. Where the global batch has changed, the noise scale that was
-measured at the end tells what is known of it (cluster_model/efficiency.py).
+measured at the end tells what is known of it (model/efficiency.py).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from dynamix_ps.policy.base import LR_RULES
-from dynamix_ps.policy.cluster_model.efficiency import TUNING, step_progress
+from dynamix_ps.policy.model.efficiency import TUNING, step_progress
 from dynamix_ps.report.estimated_rate import away_s, estimated_samples_per_s, known
 from dynamix_ps.run_record.json_lines import Line
 

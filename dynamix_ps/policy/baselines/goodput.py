@@ -25,9 +25,9 @@ import numpy as np
 
 from dynamix_ps.apportion import Whole
 from dynamix_ps.policy.base import Decision, View
-from dynamix_ps.policy.cluster_model.efficiency import goodput
-from dynamix_ps.policy.cluster_model.model import ClusterModel
-from dynamix_ps.policy.cluster_model.network_times import StepTimes
+from dynamix_ps.policy.model.cluster import ClusterModel
+from dynamix_ps.policy.model.efficiency import goodput
+from dynamix_ps.policy.model.network_times import StepTimes
 from dynamix_ps.policy.window_arrays import WindowArrays, arrays_of
 
 CANDIDATES = 50

@@ -26,8 +26,8 @@ import numpy as np
 
 from dynamix_ps.policy.base import Decision, View
 from dynamix_ps.policy.baselines.proportional import shares_by_speed
-from dynamix_ps.policy.cluster_model.compute_times import Array
-from dynamix_ps.policy.cluster_model.model import ClusterModel
+from dynamix_ps.policy.model.cluster import ClusterModel
+from dynamix_ps.policy.model.compute_times import Array
 from dynamix_ps.policy.window_arrays import arrays_of
 
 BALANCED, NEARLY_BALANCED = 0.05, 0.3  # straggler effects

@@ -30,7 +30,7 @@ from dynamix_ps.config.schema import Config
 from dynamix_ps.policy.base import Decision, View
 from dynamix_ps.policy.baselines.proportional import shares_by_speed
 from dynamix_ps.policy.baselines.speed_forecast import SpeedForecast
-from dynamix_ps.policy.cluster_model.compute_times import ComputeMeter
+from dynamix_ps.policy.model.compute_times import ComputeMeter
 from dynamix_ps.policy.window_arrays import WindowArrays, arrays_of
 
 FIRST_STEP = 0.25  # of the mean size

@@ -19,7 +19,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from dynamix_ps.policy.cluster_model.compute_times import Array
+from dynamix_ps.policy.model.compute_times import Array
 
 FORGETTING = 0.98  # weight of a window, one window later
 RIDGE = 0.02  # as much as eight windows of 5 % noise

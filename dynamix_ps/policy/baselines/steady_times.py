@@ -4,7 +4,7 @@ Times scatter by some 4 % from window to window. If each change of sizes is answ
 the few windows since the last one, some worker of eight leaves the dead-band in nearly every window, and sizes never
 come to rest. So, chosen by us:
 
-- A line per worker collects the windows of all plans (cluster_model/compute_times.py). Until sizes have differed, a
+- A line per worker collects the windows of all plans (model/compute_times.py). Until sizes have differed, a
   time counts as proportional to the size, as published. A change of speed beyond JUMP is followed at once.
 - A plan stays for FIRST_WAIT windows after the first change, and twice as long after each further one, up to
   LONGEST_WAIT. So the corrections, which become smaller, rest on more and more windows. When the speed of a worker
@@ -17,7 +17,7 @@ import numpy as np
 
 from dynamix_ps.apportion import largest_change
 from dynamix_ps.policy.base import Decision, View
-from dynamix_ps.policy.cluster_model.compute_times import Array, ComputeMeter, ComputeTimes, balance
+from dynamix_ps.policy.model.compute_times import Array, ComputeMeter, ComputeTimes, balance
 from dynamix_ps.policy.window_arrays import arrays_of
 
 DEAD_BAND = 0.05  # if no worker's size would change by more (relative), all stay; as published

@@ -7,10 +7,10 @@ import math
 import numpy as np
 
 from dynamix_ps.policy.base import View
-from dynamix_ps.policy.cluster_model.compute_times import JUMP, SMOOTHING, ComputeMeter, ComputeTimes
 from dynamix_ps.policy.evidence.claims import SURE
 from dynamix_ps.policy.evidence.joined_windows import trained_s
 from dynamix_ps.policy.evidence.scatter import Scatter, assumed
+from dynamix_ps.policy.model.compute_times import JUMP, SMOOTHING, ComputeMeter, ComputeTimes
 from dynamix_ps.policy.window_arrays import Array, arrays_of
 
 # a difference of two times has twice the variance of one; that of a time and a smoothed mean of earlier ones has less

@@ -22,12 +22,12 @@ import numpy as np
 
 from dynamix_ps.apportion import split
 from dynamix_ps.policy.base import Decision, Policy, View
-from dynamix_ps.policy.cluster_model.model import ModelPolicy
 from dynamix_ps.policy.evidence.claims import Claims
 from dynamix_ps.policy.evidence.joined_windows import ENOUGH_S, JoinedWindows, trained_s
 from dynamix_ps.policy.evidence.speeds import Speeds
 from dynamix_ps.policy.evidence.trial import Sizes, Trial
 from dynamix_ps.policy.inner_learner import InnerLearner
+from dynamix_ps.policy.model.cluster import HasClusterModel
 from dynamix_ps.policy.window_arrays import Array
 
 OBVIOUS = 2.5  # assumed standard deviations, in two windows in a row
@@ -103,7 +103,7 @@ class WeighedPolicy(InnerLearner):
             return wanted
         counts = self._claims.see(planned, wanted, self._speeds.deviation(view))
         counts = counts._replace(shares=counts.shares or obvious)
-        if not isinstance(self.inner, ModelPolicy):  # its global batch follows from its shares
+        if not isinstance(self.inner, HasClusterModel):  # its global batch follows from its shares
             return wanted if counts.shares else planned
         shares, batch = (wanted if counts.shares else planned), (wanted if counts.batch else planned)
         sizes = wanted if shares is batch is wanted else self._split(view, shares, sum(batch), self.inner)
@@ -111,7 +111,7 @@ class WeighedPolicy(InnerLearner):
             sizes = self._split(view, shares, sum(planned), self.inner)
         return sizes
 
-    def _split(self, view: View, shares: Sequence[float], total: float, policy: ModelPolicy) -> Sizes:
+    def _split(self, view: View, shares: Sequence[float], total: float, policy: HasClusterModel) -> Sizes:
         """About `total` samples in these shares, within the bounds; the present sizes if they have both."""
         if (tuple(shares), total) == (view.plan.batch_sizes, sum(view.plan.batch_sizes)):
             return view.plan.batch_sizes

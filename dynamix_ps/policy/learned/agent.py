@@ -19,9 +19,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dynamix_ps.apportion import Whole
-from dynamix_ps.policy.cluster_model.model import ClusterModel
 from dynamix_ps.policy.learned.rewards import Reward
 from dynamix_ps.policy.learned.state import State, StateBuilder
+from dynamix_ps.policy.model.cluster import ClusterModel
 from dynamix_ps.policy.ppo.actor_critic import ActorCritic
 from dynamix_ps.policy.ppo.rollout import Acted
 from dynamix_ps.policy.window_arrays import Array

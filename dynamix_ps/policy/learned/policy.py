@@ -22,14 +22,14 @@ from numpy.typing import NDArray
 from pydantic import ValidationError
 
 from dynamix_ps.apportion import Whole
-from dynamix_ps.config.schema import Ppo
+from dynamix_ps.config.schema import Config, Ppo
 from dynamix_ps.errors import PolicyError
 from dynamix_ps.policy.base import Decision, View
-from dynamix_ps.policy.cluster_model.model import ClusterModel
 from dynamix_ps.policy.learned.agent import VALUE_SCALE, Decided, LearnedAgent
 from dynamix_ps.policy.learned.rewards import GoodputReward, PaperReward, Reward
 from dynamix_ps.policy.learned.spaces import fresh_networks, make_agent, policy_spec
 from dynamix_ps.policy.learned.state import State
+from dynamix_ps.policy.model.cluster import ClusterModel
 from dynamix_ps.policy.ppo.actor_critic import ActorCritic
 from dynamix_ps.policy.ppo.policy_file import PolicySpec, StoredPolicy, load_policy, save_policy
 from dynamix_ps.policy.ppo.rollout import Rollout
@@ -218,6 +218,11 @@ def _recorded(ppo: Ppo) -> dict[str, Any]:
         "learner": dataclasses.asdict(settings_of(ppo)),
         "reward": {"name": type(reward).__name__, **dataclasses.asdict(reward)},
     }
+
+
+def ppo_policy(config: Config, n_workers: int, rng: np.random.Generator, resume: Path | None) -> PpoPolicy:
+    """The policy `ppo` of a cluster file. Raises PolicyError."""
+    return make_ppo(config.policy.ppo, n_workers, rng, learn=config.mode == "adapt", resume=resume)
 
 
 def make_ppo(

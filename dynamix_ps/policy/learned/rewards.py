@@ -16,8 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dynamix_ps.apportion import Whole
-from dynamix_ps.policy.cluster_model.efficiency import efficiency, finishing
 from dynamix_ps.policy.learned.state import State
+from dynamix_ps.policy.model.efficiency import efficiency, finishing
 from dynamix_ps.policy.window_arrays import Array, known_or, ratio
 
 SMALLEST_PROGRESS = 1e-3  # of an iteration, relative to a noiseless one; less, or negative progress, counts as this
@@ -113,7 +113,7 @@ def _changed(state: State, before: Whole) -> Array:
 
 
 def _lateness(state: State) -> Array:
-    chain_s = state.compute_s + 2 * state.exposed_s
+    chain_s = state.compute_s + 2 * state.network.exposed_s
     mean_s = _mean(known_or(chain_s), np.isfinite(chain_s))
     return known_or(np.abs(ratio(chain_s, mean_s[..., None]) - 1))
 

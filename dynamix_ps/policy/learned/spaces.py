@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from dynamix_ps.policy.cluster_model.model import ClusterModel
-from dynamix_ps.policy.learned.advice import ADVICE
 from dynamix_ps.policy.learned.agent import LearnedAgent
 from dynamix_ps.policy.learned.features import LOCAL, NAMES, SHARED
 from dynamix_ps.policy.learned.paper import PAPER_STEPS, PaperAgent
 from dynamix_ps.policy.learned.rewards import Reward
 from dynamix_ps.policy.learned.structured import BATCH_STEPS, SHARE_STEPS, StructuredAgent
+from dynamix_ps.policy.model.advice import ADVICE
+from dynamix_ps.policy.model.cluster import ClusterModel
 from dynamix_ps.policy.ppo.actor_critic import ActorCritic
 from dynamix_ps.policy.ppo.policy_file import PolicySpec
 from dynamix_ps.policy.ppo.settings import Settings

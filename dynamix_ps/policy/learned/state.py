@@ -13,10 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dynamix_ps.messages import NAN
-from dynamix_ps.policy.cluster_model.model import ClusterModel
-from dynamix_ps.policy.cluster_model.network_times import network_of
 from dynamix_ps.policy.learned import features
 from dynamix_ps.policy.learned.features import Seen
+from dynamix_ps.policy.model.cluster import ClusterModel
+from dynamix_ps.policy.model.network_times import Network, network_of
 from dynamix_ps.policy.window_arrays import Array, WindowArrays, mean_known, ratio
 
 REFERENCE_WINDOWS = 3  # iteration times are relative to the mean of this many first windows
@@ -36,9 +36,7 @@ class State:
     reference_s: Array  # (...,)
     reference_size: Array  # (...,), mean global batch of the windows of the reference
     noise_scale: Array  # (...,), samples, NaN before the first estimate
-    network_s: Array  # (..., workers), network time per iteration with what computing hides (network_times.py)
-    exposed_s: Array  # (..., workers), beyond computing
-    hiding: Array  # (...,), seconds of it hidden in a second of computing
+    network: Network
 
 
 class StateBuilder:
@@ -70,7 +68,6 @@ class StateBuilder:
         self._model.observe(window)
         compute_s = self._model.compute_s
         speed = ratio(window.samples, np.where(window.samples > 0, self._model.computing_s, 0.0))
-        network = network_of(window, compute_s)
         parts_s = np.array((window.compute_s, window.push_pull_s, window.wait_s))
         reference_s = self._reference_sum_s / self._reference_windows
         seen = Seen(
@@ -97,9 +94,7 @@ class StateBuilder:
             reference_s=reference_s,
             reference_size=self._reference_sizes / self._reference_windows,
             noise_scale=seen.noise_scale,
-            network_s=network.network_s,
-            exposed_s=network.exposed_s,
-            hiding=network.hiding,
+            network=network_of(window, compute_s),
         )
         if window.everyone:
             self._accuracy, self._loss = window.accuracy.astype(np.float64), window.loss.astype(np.float64)

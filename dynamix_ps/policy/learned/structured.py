@@ -1,32 +1,31 @@
 """The structured action space: the size of the global batch and its split are separate decisions. Chosen by us.
 
-One decision multiplies the global batch B that a simple model advises (advice.py). One per worker multiplies its share
-of the split with which, by the same model, all workers finish together. The action 0 follows the model; the networks
-learn where the model errs. Factors work at any scale, from 32 samples to millions of tokens.
+One decision multiplies the global batch B that the model of the cluster advises. One per worker multiplies
+its share of the split with which, by the same model, all workers finish together. The action 0 follows the model, as
+the policy `model` does; the networks learn where the model errs. Factors work at any scale, from 32 samples to millions
+of tokens.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dynamix_ps.apportion import Whole, split
-from dynamix_ps.policy.cluster_model.model import ClusterModel
-from dynamix_ps.policy.learned.advice import Advisor
+from dynamix_ps.apportion import Whole
 from dynamix_ps.policy.learned.agent import Act, LearnedAgent
 from dynamix_ps.policy.learned.features import LOCAL
 from dynamix_ps.policy.learned.rewards import Reward
 from dynamix_ps.policy.learned.state import State
+from dynamix_ps.policy.model.advice import Advisor
+from dynamix_ps.policy.model.cluster import ClusterModel
+from dynamix_ps.policy.model.split import SplitModel, advised_batch, balanced_sizes, total_within
 from dynamix_ps.policy.ppo.actor_critic import ActorCritic
-from dynamix_ps.policy.window_arrays import Array, WindowArrays, known_or
+from dynamix_ps.policy.window_arrays import Array, WindowArrays
 
 BATCH_STEPS = (-1.0, -0.4, -0.15, 0.0, 0.15, 0.4, 1.0)  # log2 of the factor on the advised B
-LARGEST_MOVE = 1.0  # |log2| of the change of B in one window: of the advice, and of advice and step together
 SHARE_STEPS = (-1.0, -0.4, -0.15, -0.05, 0.0, 0.05, 0.15)  # log2 of the factor on a worker's share
-WORTH = 0.03  # of an iteration; while B stays, a split that promises less is not worth a switch
 
 _BATCH_STEPS, _SHARE_FACTORS = np.array(BATCH_STEPS), np.exp2(SHARE_STEPS)
 
@@ -54,30 +53,12 @@ class StructuredAgent(LearnedAgent):
 
     def sizes(self, state: State, act: Mapping[str, Act]) -> Whole:
         window = state.window
-        advice = self._advisor.observe(state)
-        reference = batch_reference(window, advice[..., 0])
+        advice = self._advisor.observe(window, state.network, state.noise_scale)
+        reference = advised_batch(window, advice[..., 0])
         steps = act["batch"](_pooled(state, advice), batch_allowed(window, reference).reshape(-1, len(BATCH_STEPS)))
         total = batch_target(window, reference, steps.reshape(window.planned.shape[:-1]))
         shares = act["share"](state.rows.reshape(-1, state.rows.shape[-1])).reshape(window.planned.shape)
         return self.model.filled(structured_sizes(window, total, self._advisor, shares))
-
-
-class SplitModel(Protocol):
-    """Predicts untried iterations."""
-
-    def balanced(self, totals: Whole) -> Array:
-        """Real-valued, positive sizes, (..., workers), with which all workers finish together."""
-        ...
-
-    def longest_s(self, sizes: Array) -> Array:
-        """How long an iteration with these sizes, (..., workers), takes."""
-        ...
-
-
-def batch_reference(window: WindowArrays, advised: Array) -> Array:
-    """The global batch that steps start from, (...,): B* = B * 2^advised, at most a factor of 2 away; B if unknown."""
-    away = np.minimum(np.maximum(known_or(advised), -LARGEST_MOVE), LARGEST_MOVE)
-    return np.asarray(np.maximum(window.global_batch, 1) * np.exp2(away))
 
 
 def batch_allowed(window: WindowArrays, reference: Array) -> NDArray[np.bool_]:
@@ -89,38 +70,13 @@ def batch_allowed(window: WindowArrays, reference: Array) -> NDArray[np.bool_]:
 
 
 def batch_target(window: WindowArrays, reference: Array, batch_actions: NDArray[np.int64]) -> Whole:
-    """The reference times the action's factor, at most LARGEST_MOVE away, within the bounds of the workers; (...,)."""
-    wanted = reference * np.exp2(_BATCH_STEPS[batch_actions])
-    now, largest = np.maximum(window.global_batch, 1), np.exp2(LARGEST_MOVE)
-    moved = np.minimum(np.maximum(wanted, now / largest), now * largest)
-    lowest, highest = (bounds.sum(axis=-1) for bounds in _bounds(window))
-    total: Whole = np.minimum(np.maximum(np.rint(moved), lowest), highest).astype(np.int64)
-    return total
+    """The reference times the action's factor, as far as B may move in one window; (...,)."""
+    return total_within(window, reference * np.exp2(_BATCH_STEPS[batch_actions]))
 
 
 def structured_sizes(window: WindowArrays, total: Whole, model: SplitModel, share_actions: NDArray[np.int64]) -> Whole:
-    """`total` split so that by `model` all workers finish together, times each worker's factor. The present sizes stay
-    if B stays and an iteration would hardly be shorter. Absent workers keep their size.
-    """
-    planned, present = window.planned, window.present
-    factors = _SHARE_FACTORS[share_actions]
-    wanted = model.balanced(total) * factors
-    sizes = split(total, wanted if window.everyone else np.where(present, wanted, 0), *_bounds(window))
-    same = total == window.global_batch
-    if not same.any():
-        return sizes
-    now_s, then_s = (model.longest_s(np.where(present, those / factors, 0)) for those in (planned, sizes))
-    stays = same & (then_s > (1 - WORTH) * now_s)
-    inside = ((planned >= window.low) & (planned <= window.high)).all(axis=-1)
-    return np.where((stays & inside)[..., None], planned, sizes)
-
-
-def _bounds(window: WindowArrays) -> tuple[Whole, Whole]:
-    """Smallest and largest sizes, (..., workers); absent workers keep theirs."""
-    if window.everyone:
-        return window.low, window.high
-    there, planned = window.present, window.planned
-    return np.where(there, window.low, planned), np.where(there, window.high, planned)
+    """`total` split so that by `model` all workers finish together, times the factor of each worker's action."""
+    return balanced_sizes(window, total, model, _SHARE_FACTORS[share_actions])
 
 
 def _pooled(state: State, advice: Array) -> Array:

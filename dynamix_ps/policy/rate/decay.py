@@ -9,7 +9,7 @@ what Defazio et al. recommend (arXiv 2310.07831). In our trainings of five workl
 
 from __future__ import annotations
 
-from dynamix_ps.policy.cluster_model.efficiency import FALLEN
+from dynamix_ps.policy.model.efficiency import FALLEN
 from dynamix_ps.rpc.plan_rules import SMALLEST_LR_FACTOR
 
 

@@ -21,9 +21,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dynamix_ps.apportion import Whole
-from dynamix_ps.policy.cluster_model.compute_times import JUMP, LONGEST_S, SHORTEST_S, ComputeMeter, ComputeTimes
-from dynamix_ps.policy.cluster_model.efficiency import NoiseScale
-from dynamix_ps.policy.cluster_model.network_times import typical_step_s
+from dynamix_ps.policy.model.compute_times import JUMP, LONGEST_S, SHORTEST_S, ComputeMeter, ComputeTimes
+from dynamix_ps.policy.model.efficiency import NoiseScale
+from dynamix_ps.policy.model.network_times import typical_step_s
 from dynamix_ps.policy.stigmergy.moves import (
     draws_of,
     growth_of,

@@ -3,7 +3,7 @@
     samples_i(t) = load_i * (t - fixed_i - given_up_i), within its bounds
 
 t is one time for all workers: with it, everybody can say its own size, and knows what the sizes of all add up to. As in
-the model of the central policies (cluster_model/network_times.py, learned/advice.py), a worker whose data take longer
+the model of the central policies (model/network_times.py, model/advice.py), a worker whose data take longer
 than those of most gives up computing time: twice the difference, because half of a lead is lost.
 """
 
@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from dynamix_ps.apportion import Whole
-from dynamix_ps.policy.cluster_model.compute_times import together_within
-from dynamix_ps.policy.cluster_model.network_times import exposed_s, network_between, typical
+from dynamix_ps.policy.model.compute_times import together_within
+from dynamix_ps.policy.model.network_times import exposed_s, network_between, typical
 from dynamix_ps.policy.stigmergy.traces import Array, Field
 
 

@@ -2,8 +2,8 @@
 
     progress per second (B) = f(B) / T(B)
 
-f is the progress of a step (cluster_model/efficiency.py) and T how long an iteration takes (supply.py). As for the
-central policy (learned/advice.py), a B within WORTH of the best is as good, the one nearest to the first B is taken of
+f is the progress of a step (model/efficiency.py) and T how long an iteration takes (supply.py). As for the
+central policy (model/advice.py), a B within WORTH of the best is as good, the one nearest to the first B is taken of
 these, and a B below the first one must promise half as much again.
 
 Where two workers differ in the last bits of what they compute here, they go for the same B all the same, as far as
@@ -16,7 +16,7 @@ import math
 
 import numpy as np
 
-from dynamix_ps.policy.cluster_model.efficiency import efficiency
+from dynamix_ps.policy.model.efficiency import efficiency
 from dynamix_ps.policy.stigmergy.supply import Supply
 from dynamix_ps.policy.window_arrays import WindowArrays
 

@@ -1,6 +1,6 @@
 """How much an iteration improves the model: the quadratic model of gradient noise. Pure, all shapes (E,).
 
-The progress f of a step is defined in policy/cluster_model/efficiency.py; `progress` is the sum of f. The training
+The progress f of a step is defined in policy/model/efficiency.py; `progress` is the sum of f. The training
 script's learning-rate schedule keeps its step at `tuning` times the best one for B_0 while N grows.
 
 The following shapes are common, and chosen by us:
@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from dynamix_ps.policy.cluster_model import efficiency as model
+from dynamix_ps.policy.model import efficiency as model
 from dynamix_ps.sim.cluster.parameters import Parameters, Reals
 
 GAP_MEMORY = 500.0  # iterations

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from dynamix_ps.policy.cluster_model.efficiency import rule_factor
+from dynamix_ps.policy.model.efficiency import rule_factor
 from dynamix_ps.rpc.plan_rules import SMALLEST_LR_FACTOR
 from dynamix_ps.sim.cluster import learning
 from dynamix_ps.sim.cluster.parameters import Mask, Parameters, Reals

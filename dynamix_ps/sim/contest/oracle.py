@@ -3,7 +3,7 @@
 It knows the cost model with all its effects, the conditions of the coming window and the true noise scale. In every
 window it takes the sizes with the largest progress per second. For a time t within which all workers must have
 computed, the largest sizes take the most samples; so it tries many t and takes the best. A worker with more exposed
-network time than most gets less time, as network_times.py says (policy/cluster_model). That ignores three things that
+network time than most gets less time, as network_times.py says (policy/model). That ignores three things that
 lie beyond the window: what a large batch costs in test accuracy (learning.py), what heat today costs tomorrow, and
 changes within a window, which the simulator does not have. A policy may therefore be a little faster.
 """
@@ -15,7 +15,7 @@ import math
 import numpy as np
 
 from dynamix_ps.apportion import Whole
-from dynamix_ps.policy.cluster_model.network_times import typical
+from dynamix_ps.policy.model.network_times import typical
 from dynamix_ps.sim.cluster import learning
 from dynamix_ps.sim.cluster.cost import compute_s, exposed, iteration_times, transfers
 from dynamix_ps.sim.cluster.parameters import Reals

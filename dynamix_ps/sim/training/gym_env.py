@@ -16,8 +16,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dynamix_ps.apportion import Whole
-from dynamix_ps.policy.cluster_model.model import ClusterModel
-from dynamix_ps.policy.learned.advice import Advisor
 from dynamix_ps.policy.learned.features import ALL, LOCAL
 from dynamix_ps.policy.learned.paper import PAPER_STEPS, paper_sizes
 from dynamix_ps.policy.learned.rewards import GoodputReward, PaperReward, Reward
@@ -25,10 +23,12 @@ from dynamix_ps.policy.learned.state import State, StateBuilder
 from dynamix_ps.policy.learned.structured import (
     BATCH_STEPS,
     SHARE_STEPS,
-    batch_reference,
     batch_target,
     structured_sizes,
 )
+from dynamix_ps.policy.model.advice import Advisor
+from dynamix_ps.policy.model.cluster import ClusterModel
+from dynamix_ps.policy.model.split import advised_batch
 from dynamix_ps.sim.cluster.parameters import Parameters, parameters_of
 from dynamix_ps.sim.cluster.randomise import draw
 from dynamix_ps.sim.cluster.simulator import Simulator
@@ -95,14 +95,14 @@ class ClusterEnv(gymnasium.Env[Observation, Action]):
 
     def _window(self, sizes: Whole) -> State:
         state = self._states.observe(self._simulator.step(sizes))
-        self._advice = self._advisor.observe(state)
+        self._advice = self._advisor.observe(state.window, state.network, state.noise_scale)
         return state
 
     def _sizes(self, action: Action) -> Whole:
         window, chosen = self._state.window, np.asarray(action)[None]
         if self._space == "paper":
             return paper_sizes(window.planned, chosen, window.low, window.high)
-        reference = batch_reference(window, self._advice[..., 0])
+        reference = advised_batch(window, self._advice[..., 0])
         total = batch_target(window, reference, chosen[:, 0])
         return self._model.filled(structured_sizes(window, total, self._advisor, chosen[:, 1:]))
 

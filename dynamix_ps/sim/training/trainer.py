@@ -18,11 +18,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dynamix_ps.errors import PolicyError
-from dynamix_ps.policy.cluster_model.model import ClusterModel
 from dynamix_ps.policy.learned.agent import VALUE_SCALE, Decided
 from dynamix_ps.policy.learned.rewards import GoodputReward, PaperReward, Reward
 from dynamix_ps.policy.learned.spaces import fresh_networks, make_agent, policy_spec
 from dynamix_ps.policy.learned.state import State
+from dynamix_ps.policy.model.cluster import ClusterModel
 from dynamix_ps.policy.ppo.actor_critic import ActorCritic
 from dynamix_ps.policy.ppo.policy_file import StoredPolicy, load_policy, save_policy
 from dynamix_ps.policy.ppo.rollout import Batch, Rollout

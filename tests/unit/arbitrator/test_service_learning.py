@@ -14,9 +14,9 @@ import pytest
 from dynamix_ps.config.schema import Config, Safety
 from dynamix_ps.messages import Plan
 from dynamix_ps.policy.base import Decision, View
-from dynamix_ps.policy.cluster_model.model import ClusterModel
-from dynamix_ps.policy.learned.safety_net import SafetyNet
+from dynamix_ps.policy.model.cluster import ClusterModel
 from dynamix_ps.policy.registry import make_policy
+from dynamix_ps.policy.safety_net import SafetyNet
 from dynamix_ps.policy.window_arrays import arrays_of
 from dynamix_ps.run_record.run_state import RunState
 from tests.control_plane import config, record, run_under

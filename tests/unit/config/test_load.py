@@ -205,7 +205,7 @@ env:
             2,
             "policy.ppo: is only for policy.name: ppo; remove it",
         ),
-        (MINIMAL + "policy: {name: pid, safety: {}}\n", 2, "policy.safety: is only for policy.name: ppo"),
+        (MINIMAL + "policy: {name: pid, safety: {}}\n", 2, "policy.safety: is only for policy.name: model or ppo"),
         (
             MINIMAL + "policy: {name: ppo, options: {}}\n",
             2,

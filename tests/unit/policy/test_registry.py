@@ -10,8 +10,8 @@ from dynamix_ps.policy.base import Policy as Decider
 from dynamix_ps.policy.baselines.lbbsp import LbBspCpuPolicy, LbBspGpuPolicy
 from dynamix_ps.policy.evidence.weighed import WeighedPolicy
 from dynamix_ps.policy.learned.policy import PpoPolicy
-from dynamix_ps.policy.learned.safety_net import SafetyNet
 from dynamix_ps.policy.registry import make_policy
+from dynamix_ps.policy.safety_net import SafetyNet
 from tests.control_plane import config, run_under, view
 from tests.policy_cluster import SmallCluster, assert_valid
 

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dynamix_ps.policy.cluster_model.model import ClusterModel
 from dynamix_ps.policy.learned.state import StateBuilder
+from dynamix_ps.policy.model.cluster import ClusterModel
 from dynamix_ps.policy.window_arrays import WindowArrays, arrays_of
 from dynamix_ps.sim.cluster.parameters import join, parameters_of
 from dynamix_ps.sim.cluster.randomise import HIGH, LOW, draw

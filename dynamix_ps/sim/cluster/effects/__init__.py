@@ -1,6 +1,6 @@
 """What real machines have and a straight line has not, one effect per module. Pure, arrays of (..., E, W).
 
-    t = fixed + per sample * samples    is what policies assume (policy/cluster_model/compute_times.py)
+    t = fixed + per sample * samples    is what policies assume (policy/model/compute_times.py)
 
 tiles       steps: hardware computes whole tiles of samples
 cliffs      beyond some batch each further sample takes longer

@@ -9,8 +9,8 @@ from dynamix_ps.config.rules import findings
 from dynamix_ps.errors import ConfigError
 from dynamix_ps.messages import Plan
 from dynamix_ps.policy.evidence.weighed import WeighedPolicy
-from dynamix_ps.policy.learned.safety_net import SafetyNet
 from dynamix_ps.policy.registry import make_policy
+from dynamix_ps.policy.safety_net import SafetyNet
 from tests.control_plane import config, run_under, view
 from tests.policy_cluster import assert_valid
 
@@ -35,13 +35,13 @@ def test_no_two_contenders_are_the_same() -> None:
     assert all(one not in chosen[:place] for place, one in enumerate(chosen))
 
 
-def test_only_our_own_learned_policy_has_a_safety_net() -> None:
+def test_our_model_and_our_learned_policy_have_a_safety_net() -> None:
     def nets(name: str) -> bool:
         cluster = config().model_copy(update={"policy": CONTENDERS[name].policy})
         policy = make_policy(cluster, 3, np.random.default_rng(0))
         return isinstance(policy, WeighedPolicy) and isinstance(policy.inner, SafetyNet)
 
-    assert [name for name in CONTENDERS if nets(name)] == ["ppo"]
+    assert [name for name in CONTENDERS if nets(name)] == ["model", "ppo"]
 
 
 def test_static_with_a_size() -> None:

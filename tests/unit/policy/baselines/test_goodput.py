@@ -8,7 +8,7 @@ from hypothesis import given
 
 from dynamix_ps.policy.base import View
 from dynamix_ps.policy.baselines.goodput import GoodputPolicy
-from dynamix_ps.policy.cluster_model.efficiency import goodput
+from dynamix_ps.policy.model.efficiency import goodput
 from dynamix_ps.policy.window_arrays import arrays_of
 from tests.policy_cluster import SmallCluster, any_views, assert_valid
 

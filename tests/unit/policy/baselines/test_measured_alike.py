@@ -15,7 +15,7 @@ from dynamix_ps.policy.baselines.lbb import LbbPolicy
 from dynamix_ps.policy.baselines.lbbsp import LbBspCpuPolicy
 from dynamix_ps.policy.baselines.pid import PidPolicy
 from dynamix_ps.policy.baselines.proportional import ProportionalPolicy
-from dynamix_ps.policy.cluster_model.compute_times import ComputeMeter
+from dynamix_ps.policy.model.compute_times import ComputeMeter
 from dynamix_ps.policy.window_arrays import arrays_of
 from tests.policy_cluster import WINDOW, SmallCluster
 

@@ -14,10 +14,10 @@ from dynamix_ps.policy.learned.structured import (
     BATCH_STEPS,
     SHARE_STEPS,
     batch_allowed,
-    batch_reference,
     batch_target,
     structured_sizes,
 )
+from dynamix_ps.policy.model.split import advised_batch
 from dynamix_ps.policy.window_arrays import Array, WindowArrays, arrays_of
 from tests.control_plane import run_under, view
 
@@ -67,11 +67,11 @@ def test_paper_sizes_stay_within_the_published_bounds_and_those_of_the_worker() 
 
 def test_steps_start_from_the_advised_global_batch() -> None:
     seen = window(100, 100)
-    assert batch_reference(seen, np.array(0.5)) == pytest.approx(200 * 2**0.5)
-    assert batch_reference(seen, np.array(-3.0)) == 100  # at most a factor of 2 per window
-    assert batch_reference(seen, np.array(3.0)) == 400
+    assert advised_batch(seen, np.array(0.5)) == pytest.approx(200 * 2**0.5)
+    assert advised_batch(seen, np.array(-3.0)) == 100  # at most a factor of 2 per window
+    assert advised_batch(seen, np.array(3.0)) == 400
     for nothing in (0.0, np.nan):
-        assert batch_reference(seen, np.array(nothing)) == 200
+        assert advised_batch(seen, np.array(nothing)) == 200
 
 
 def test_steps_that_lead_nowhere_are_not_allowed() -> None:
@@ -151,7 +151,7 @@ def windows(draw: st.DrawFn) -> WindowArrays:
 @given(windows(), st.integers(0, 2**32), st.floats(-9, 9))
 def test_any_state_and_actions_give_valid_sizes(seen: WindowArrays, seed: int, magnitude: float) -> None:
     rng, shape = np.random.default_rng(seed), seen.planned.shape
-    reference = batch_reference(seen, 3 * rng.standard_normal((shape[0],)))
+    reference = advised_batch(seen, 3 * rng.standard_normal((shape[0],)))
     assert batch_allowed(seen, reference).any(axis=-1).all()
     total = batch_target(seen, reference, rng.integers(len(BATCH_STEPS), size=(shape[0],)))
     balanced = np.maximum(10**magnitude * rng.standard_normal(shape), 1e-9)

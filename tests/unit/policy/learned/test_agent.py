@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 
 from dynamix_ps.policy.base import View
-from dynamix_ps.policy.cluster_model.model import ClusterModel
-from dynamix_ps.policy.learned.advice import ADVICE
 from dynamix_ps.policy.learned.agent import Decided, LearnedAgent
 from dynamix_ps.policy.learned.features import LOCAL, NAMES
 from dynamix_ps.policy.learned.rewards import GoodputReward, PaperReward
 from dynamix_ps.policy.learned.spaces import fresh_networks, make_agent, policy_spec
 from dynamix_ps.policy.learned.state import State, StateBuilder
 from dynamix_ps.policy.learned.structured import _pooled
+from dynamix_ps.policy.model.advice import ADVICE
+from dynamix_ps.policy.model.cluster import ClusterModel
 from dynamix_ps.policy.ppo.actor_critic import ActorCritic
 from dynamix_ps.policy.ppo.settings import Settings
 from dynamix_ps.policy.window_arrays import WindowArrays, arrays_of

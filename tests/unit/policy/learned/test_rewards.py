@@ -9,11 +9,11 @@ import pytest
 
 from dynamix_ps.messages import Plan
 from dynamix_ps.policy.base import LR_RULES
-from dynamix_ps.policy.cluster_model.efficiency import TUNING
-from dynamix_ps.policy.cluster_model.model import ClusterModel
-from dynamix_ps.policy.cluster_model.network_times import network_of
 from dynamix_ps.policy.learned.rewards import LARGEST, SMALLEST_PROGRESS, GoodputReward, PaperReward, Reward
 from dynamix_ps.policy.learned.state import State, StateBuilder
+from dynamix_ps.policy.model.cluster import ClusterModel
+from dynamix_ps.policy.model.efficiency import TUNING
+from dynamix_ps.policy.model.network_times import network_of
 from dynamix_ps.policy.window_arrays import arrays_of
 from tests.control_plane import record, view
 
@@ -30,8 +30,10 @@ def state(sizes: tuple[int, ...] = (64, 128), **changes: Any) -> State:
     in_window = {name: value for name, value in changes.items() if hasattr(seen.window, name)}
     window = dataclasses.replace(seen.window, **in_window)
     compute_s = window.compute_s / window.iterations
-    others: dict[str, Any] = dataclasses.asdict(network_of(window, compute_s))
-    others["compute_s"] = compute_s
+    network = network_of(window, compute_s)
+    if "exposed_s" in changes:
+        network = dataclasses.replace(network, exposed_s=changes.pop("exposed_s"))
+    others: dict[str, Any] = {"network": network, "compute_s": compute_s}
     others |= {name: value for name, value in changes.items() if name not in in_window}
     return dataclasses.replace(seen, window=window, **others)
 
@@ -100,7 +102,8 @@ def test_goodput_term_by_term() -> None:
     assert goodput(change=0.1).of_cluster(seen, sizes(16, 128)) == pytest.approx(-0.1)
     assert goodput(change=0.1).of_cluster(seen, same) == 0
     # computing 1 s and 3 s: both are half of the mean away from it
-    uneven = dataclasses.replace(seen, compute_s=np.array([1.0, 3.0]), exposed_s=np.zeros(2))
+    unhidden = dataclasses.replace(seen.network, exposed_s=np.zeros(2))
+    uneven = dataclasses.replace(seen, compute_s=np.array([1.0, 3.0]), network=unhidden)
     np.testing.assert_allclose(goodput(balance=0.1).of_worker(uneven, same), [-0.05, -0.05])
     everything = GoodputReward(1.0, 0.5, 0.1, 0.1)
     total = math.log2(EFFICIENCY / 4) - 0.5 - 0.1 - 0.05

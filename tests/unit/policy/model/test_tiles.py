@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from dynamix_ps.policy.cluster_model.tiles import SEARCHED, TILES, Tiles
+from dynamix_ps.policy.model.tiles import SEARCHED, TILES, Tiles
 
 Reals = NDArray[np.float64]
 HIGH = np.array([1024] * 4)

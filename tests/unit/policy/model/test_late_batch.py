@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from dynamix_ps.policy.cluster_model.late_batch import LateBatch
+from dynamix_ps.policy.model.late_batch import LateBatch
 
 CANDIDATES = np.array([[50.0], [100.0], [150.0], [200.0], [400.0]])
 BEST = np.array([100.0])

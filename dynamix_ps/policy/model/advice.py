@@ -1,4 +1,4 @@
-"""The global batch that a simple model of the cluster advises: the starting point of the structured policy.
+"""The global batch that the model of the cluster advises: the plan of the policy `model`, which `ppo` corrects.
 
 The model knows each worker's computing time (compute_times.py), its network time and what computing hides of that
 (network_times.py), the gradient noise scale and the learning-rate rule. Workers compute until the same time A. Those
@@ -32,12 +32,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dynamix_ps.apportion import Whole
-from dynamix_ps.policy.cluster_model.compute_times import Balance
-from dynamix_ps.policy.cluster_model.efficiency import efficiency, finishing
-from dynamix_ps.policy.cluster_model.late_batch import LateBatch
-from dynamix_ps.policy.cluster_model.model import ClusterModel
-from dynamix_ps.policy.cluster_model.network_times import NetworkTimes, exposed_s, halfway, typical
-from dynamix_ps.policy.learned.state import State
+from dynamix_ps.policy.model.cluster import ClusterModel
+from dynamix_ps.policy.model.compute_times import Balance
+from dynamix_ps.policy.model.efficiency import efficiency, finishing
+from dynamix_ps.policy.model.late_batch import LateBatch
+from dynamix_ps.policy.model.network_times import Network, NetworkTimes, exposed_s, halfway, typical
 from dynamix_ps.policy.window_arrays import Array, WindowArrays, mean_known, ratio
 
 ADVICE = ("advised_batch", "growing_part", "step_progress")  # log2(B* / B); B / R over T; f(B)
@@ -76,17 +75,21 @@ class Advisor:
         self._iterations[which] = 0.0
         self._late_batch.restart(which)
 
-    def observe(self, state: State) -> Array:
-        """The advice after a window that the model has observed, (..., len(ADVICE)); NaN where no speed is known."""
-        window = state.window
+    def observe(self, window: WindowArrays, network: Network, noise_scale: Array) -> Array:
+        """The advice after a window that the model has observed, (..., len(ADVICE)); NaN where no speed is known.
+
+        Args:
+            network: the network times in this window.
+            noise_scale: (...,), samples; NaN where it is unknown.
+        """
         known = self._times.known
-        self._take_in(state)
+        self._take_in(window, network)
         batch = np.maximum(window.global_batch, 1)
         growing_s = batch / self._with_late.rate_per_s
         factors = CANDIDATES.reshape(-1, *(1,) * batch.ndim)
         candidates = np.minimum(np.maximum(factors * batch, window.smallest_batch), window.largest_batch)
         duration_s = self._together_s(candidates, window)
-        progress = efficiency(window, np.concatenate((candidates, batch[None])), state.noise_scale)
+        progress = efficiency(window, np.concatenate((candidates, batch[None])), noise_scale)
         per_s = progress[:-1] / duration_s
         smaller = candidates < window.reference_batch / HALF_A_STEP
         per_s = np.where(smaller & (per_s > 0), per_s / (1 + SMALLER), per_s)
@@ -113,16 +116,15 @@ class Advisor:
         halfway_s = halfway(self._fixed_s + sizes / self._divisors)
         return np.asarray((halfway_s + exposed_s(self._network_s, self._hiding, halfway_s)).max(axis=-1))
 
-    def _take_in(self, state: State) -> None:
+    def _take_in(self, window: WindowArrays, network: Network) -> None:
         """Follow the network, and fill in what is not known of a worker with the mean of the others.
 
         An empty place computes nothing, and nobody waits for it.
         """
-        window = state.window
         if not window.all_there:
             self._network.forget(~window.there)
-        self._network.observe(state.network_s, window.duration_s / window.iterations)
-        self._hiding = self._hiding + SMOOTHING * (state.hiding - self._hiding)
+        self._network.observe(network.network_s, window.duration_s / window.iterations)
+        self._hiding = self._hiding + SMOOTHING * (network.hiding - self._hiding)
         fixed_s = self._times.coming.fixed_s
         self._fixed_s = _filled(fixed_s if self._times.all_known else np.where(self._times.known, fixed_s, np.nan))
         self._rates_per_s = _filled(self._times.coming.rates_per_s, otherwise=1.0)

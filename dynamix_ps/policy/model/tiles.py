@@ -28,7 +28,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dynamix_ps.apportion import Whole
-from dynamix_ps.policy.cluster_model.compute_times import JUMP
+from dynamix_ps.policy.model.compute_times import JUMP
 
 TILES = (16, 32, 64, 128, 256)  # samples
 KEPT = 24  # sizes per worker, the newest

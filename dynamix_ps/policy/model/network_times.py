@@ -30,9 +30,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dynamix_ps.messages import NAN
-from dynamix_ps.policy.cluster_model.compute_times import FORGETTING, JUMP, LONGEST_S, SHORTEST_S
-from dynamix_ps.policy.cluster_model.compute_times import SMOOTHING as LEVEL_SMOOTHING
-from dynamix_ps.policy.cluster_model.model import ClusterModel
+from dynamix_ps.policy.model.cluster import ClusterModel
+from dynamix_ps.policy.model.compute_times import FORGETTING, JUMP, LONGEST_S, SHORTEST_S
+from dynamix_ps.policy.model.compute_times import SMOOTHING as LEVEL_SMOOTHING
 from dynamix_ps.policy.window_arrays import Array, WindowArrays, known_or, mean_known
 
 SMOOTHING = 0.5  # weight of the newest window in network times, except after jumps

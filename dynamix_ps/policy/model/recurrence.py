@@ -30,7 +30,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dynamix_ps.policy.cluster_model.compute_times import JUMP, LONGEST_S, SHORTEST_S
+from dynamix_ps.policy.model.compute_times import JUMP, LONGEST_S, SHORTEST_S
 from dynamix_ps.policy.window_arrays import WindowArrays
 
 KEPT = 128  # windows

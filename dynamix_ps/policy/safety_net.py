@@ -1,4 +1,4 @@
-"""The safety net of a learned policy: proportional shares replace it for a while if it does worse than they would.
+"""The safety net of a policy: proportional shares replace it for a while if it does worse than they would.
 
     measured   goodput of the window that ran under the policy's plan: progress per second (efficiency.py)
     reference  goodput predicted for the initial global batch B0, split so that all workers finish together, with the
@@ -23,17 +23,17 @@ from dynamix_ps.apportion import largest_change
 from dynamix_ps.config.schema import Safety
 from dynamix_ps.policy.base import Decision, View
 from dynamix_ps.policy.baselines.steady_times import DEAD_BAND
-from dynamix_ps.policy.cluster_model.efficiency import finishing, goodput
-from dynamix_ps.policy.cluster_model.model import ModelPolicy
-from dynamix_ps.policy.cluster_model.network_times import StepTimes
 from dynamix_ps.policy.inner_learner import InnerLearner
+from dynamix_ps.policy.model.cluster import HasClusterModel
+from dynamix_ps.policy.model.efficiency import finishing, goodput
+from dynamix_ps.policy.model.network_times import StepTimes
 from dynamix_ps.policy.window_arrays import WindowArrays
 
 
 class SafetyNet(InnerLearner):
     """A policy under supervision. The policy inside continues to learn while it rests."""
 
-    def __init__(self, policy: ModelPolicy, safety: Safety) -> None:
+    def __init__(self, policy: HasClusterModel, safety: Safety) -> None:
         super().__init__(policy)
         self.model = policy.model
         self._safety = safety

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dynamix_ps.policy.base import LR_RULES
-from dynamix_ps.policy.cluster_model.efficiency import finishing, step_progress
+from dynamix_ps.policy.model.efficiency import finishing, step_progress
 from tests.unit.policy.learned.test_action_spaces import window
 
 

@@ -18,10 +18,10 @@ from numpy.typing import ArrayLike, NDArray
 
 from dynamix_ps.apportion import Whole, split
 from dynamix_ps.policy.base import Policy
-from dynamix_ps.policy.cluster_model.compute_times import ComputeMeter, ComputeTimes, Lines, together_within
-from dynamix_ps.policy.cluster_model.efficiency import NoiseScale
-from dynamix_ps.policy.cluster_model.recurrence import Recurrence
-from dynamix_ps.policy.cluster_model.tiles import Tiles
+from dynamix_ps.policy.model.compute_times import ComputeMeter, ComputeTimes, Lines, together_within
+from dynamix_ps.policy.model.efficiency import NoiseScale
+from dynamix_ps.policy.model.recurrence import Recurrence
+from dynamix_ps.policy.model.tiles import Tiles
 from dynamix_ps.policy.window_arrays import Array, WindowArrays
 
 
@@ -133,7 +133,7 @@ class ClusterModel:
 
 
 @runtime_checkable
-class ModelPolicy(Policy, Protocol):
+class HasClusterModel(Policy, Protocol):
     """A policy that lets its model of the cluster observe every clean window that it decides by."""
 
     model: ClusterModel

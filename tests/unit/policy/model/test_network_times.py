@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from dynamix_ps.messages import Plan
-from dynamix_ps.policy.cluster_model.network_times import Network, NetworkTimes, network_of, typical
+from dynamix_ps.policy.model.network_times import Network, NetworkTimes, network_of, typical
 from dynamix_ps.policy.window_arrays import arrays_of
 from tests.control_plane import record, view
 

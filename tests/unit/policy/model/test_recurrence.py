@@ -11,7 +11,7 @@ import pytest
 from numpy.typing import NDArray
 
 from dynamix_ps.messages import Plan
-from dynamix_ps.policy.cluster_model.recurrence import KEPT, Recurrence
+from dynamix_ps.policy.model.recurrence import KEPT, Recurrence
 from dynamix_ps.policy.window_arrays import WindowArrays, arrays_of
 from tests.control_plane import run_under, stacked, view
 

@@ -17,12 +17,12 @@ from numpy.typing import NDArray
 from dynamix_ps.config.schema import Config
 from dynamix_ps.messages import Plan
 from dynamix_ps.policy.base import View
-from dynamix_ps.policy.cluster_model.compute_times import FIXED_PART, ComputeMeter, ComputeTimes
-from dynamix_ps.policy.cluster_model.efficiency import NoiseScale
-from dynamix_ps.policy.cluster_model.model import ClusterModel
-from dynamix_ps.policy.cluster_model.network_times import _WINDOWS_KEPT as KEPT
-from dynamix_ps.policy.cluster_model.network_times import StepTimes
 from dynamix_ps.policy.evidence.weighed import WeighedPolicy
+from dynamix_ps.policy.model.cluster import ClusterModel
+from dynamix_ps.policy.model.compute_times import FIXED_PART, ComputeMeter, ComputeTimes
+from dynamix_ps.policy.model.efficiency import NoiseScale
+from dynamix_ps.policy.model.network_times import _WINDOWS_KEPT as KEPT
+from dynamix_ps.policy.model.network_times import StepTimes
 from dynamix_ps.policy.registry import make_policy
 from dynamix_ps.policy.window_arrays import arrays_of
 from tests import control_plane

@@ -14,8 +14,8 @@ from dynamix_ps.config.schema import Safety
 from dynamix_ps.messages import Plan
 from dynamix_ps.policy.base import Decision, Learner, View
 from dynamix_ps.policy.baselines.goodput import GoodputPolicy
-from dynamix_ps.policy.cluster_model.model import ClusterModel
-from dynamix_ps.policy.learned.safety_net import SafetyNet
+from dynamix_ps.policy.model.cluster import ClusterModel
+from dynamix_ps.policy.safety_net import SafetyNet
 from dynamix_ps.policy.window_arrays import arrays_of
 from tests.policy_cluster import SmallCluster, any_views, assert_valid
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from numpy.typing import ArrayLike, NDArray
 
-from dynamix_ps.policy.cluster_model.compute_times import FIXED_PART, Array, ComputeTimes, balance, sustained_s
+from dynamix_ps.policy.model.compute_times import FIXED_PART, Array, ComputeTimes, balance, sustained_s
 
 FIXED_S = np.array([0.02, 0.05, 0.01, 0.03])
 PER_SAMPLE_S = np.array([1e-3, 2e-4, 5e-4, 4e-3])

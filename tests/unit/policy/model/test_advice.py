@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 
 from dynamix_ps.messages import Plan
-from dynamix_ps.policy.cluster_model.compute_times import balance
-from dynamix_ps.policy.cluster_model.efficiency import TUNING
-from dynamix_ps.policy.cluster_model.model import ClusterModel
-from dynamix_ps.policy.learned import advice as advice_module
-from dynamix_ps.policy.learned.advice import ADVICE, SETTLING, Advisor
-from dynamix_ps.policy.learned.state import StateBuilder
-from dynamix_ps.policy.window_arrays import Array, arrays_of
+from dynamix_ps.policy.model import advice as advice_module
+from dynamix_ps.policy.model.advice import ADVICE, SETTLING, Advisor
+from dynamix_ps.policy.model.cluster import ClusterModel
+from dynamix_ps.policy.model.compute_times import balance
+from dynamix_ps.policy.model.efficiency import TUNING
+from dynamix_ps.policy.model.network_times import network_of
+from dynamix_ps.policy.window_arrays import Array, WindowArrays, arrays_of
 from dynamix_ps.sim.cluster.parameters import parameters_of
 from dynamix_ps.sim.cluster.simulator import Simulator
 from dynamix_ps.sim.scenario.load import Scenario
@@ -25,20 +25,26 @@ from tests.control_plane import record, stacked, view
 from tests.policy_cluster import WINDOW, SmallCluster
 
 
-def observers(*shape: int) -> tuple[StateBuilder, Advisor]:
+def observe(model: ClusterModel, advisor: Advisor, window: WindowArrays) -> Array:
+    """The advice after one more window."""
+    model.observe(window)
+    return advisor.observe(window, network_of(window, model.compute_s), model.noise.expected)
+
+
+def observers(*shape: int) -> tuple[ClusterModel, Advisor]:
     """Both of one model."""
     model = ClusterModel(*shape)
-    return StateBuilder(model), Advisor(model)
+    return model, Advisor(model)
 
 
 def advised(cluster: SmallCluster, *plans: tuple[int, ...]) -> tuple[dict[str, float], Advisor]:
     """The advice after some windows of each plan; the plan of the last stays."""
-    states, advisor = observers(len(cluster.speeds))
+    model, advisor = observers(len(cluster.speeds))
     advice: Array = np.empty(0)
     for version, sizes in enumerate(plans):
         cluster.plan = Plan(version, sizes)
         for _ in range(4):
-            advice = advisor.observe(states.observe(arrays_of(cluster.view())))
+            advice = observe(model, advisor, arrays_of(cluster.view()))
     return dict(zip(ADVICE, advice.tolist(), strict=True)), advisor
 
 
@@ -110,27 +116,27 @@ def test_of_sizes_that_are_as_good_the_nearest_to_the_first_unless_the_present_o
 
 
 def test_the_global_batch_stays_until_the_noise_scale_has_settled() -> None:
-    states, advisor = observers(1, 4)
+    model, advisor = observers(1, 4)
     window = arrays_of(SmallCluster([2000] * 4, noise_scale=4000, low=8).view())
 
     def wanted() -> float:
-        return float(advisor.observe(states.observe(stacked([window])))[0, 0])
+        return float(observe(model, advisor, stacked([window]))[0, 0])
 
     settling = SETTLING // WINDOW
     assert [wanted() for _ in range(settling)] == [0.0] * settling
     assert wanted() > 0.5
-    states.restart(np.array([True]))
+    model.restart(np.array([True]))
     advisor.restart(np.array([True]))
     assert wanted() == 0.0
 
 
 def test_the_last_quarter_has_twice_the_global_batch_whatever_is_advised_by_then() -> None:
     cluster = SmallCluster([2000] * 3, fixed_s=0.02, network_s=0.005, noise_scale=20, low=8, lr_rule="sqrt")
-    states, advisor = observers(3)
+    model, advisor = observers(3)
 
     def wanted(trained_ratio: float, batch_size: int) -> float:
         cluster.trained_ratio, cluster.plan = trained_ratio, Plan(cluster.plan.version + 1, (batch_size,) * 3)
-        advice = advisor.observe(states.observe(arrays_of(cluster.view())))
+        advice = observe(model, advisor, arrays_of(cluster.view()))
         return float(3 * batch_size * 2 ** advice[0])
 
     assert [wanted(0.74, 64) for _ in range(4)] == [192] * 4
@@ -167,13 +173,13 @@ def test_all_finish_together() -> None:
 
 def test_a_slow_link_takes_from_its_worker_twice_what_makes_it_late() -> None:
     # iterations of 0.13 s: 0.1 s of computing, and transfers of 0.05 s (one of 0.07 s) of which 0.04 s are hidden
-    states, advisor = observers(4)
+    model, advisor = observers(4)
     records = [
         record(rank, batch_size=100, samples=2000, compute_s=2.0, duration_s=2.6, push_busy=transfer_s / 0.13)
         for rank, transfer_s in enumerate((0.05, 0.05, 0.05, 0.07))
     ]
     plan = Plan(0, (100,) * 4)
-    advice = [advisor.observe(states.observe(arrays_of(view(plan, list(records))))) for _ in range(9)][-1]
+    advice = [observe(model, advisor, arrays_of(view(plan, list(records)))) for _ in range(9)][-1]
     # seen at one size: a fifth of the 0.1 s is fixed, 1250 samples per second beyond. The slow link is late by 0.02 s.
     # Half of a lead is lost, and 0.4 of computing hides the network, so shorter computing hides less
     sizes = advisor.balanced(np.array(400))
@@ -190,12 +196,12 @@ def test_a_slow_link_takes_from_its_worker_twice_what_makes_it_late() -> None:
 
 def test_where_most_speed_is_behind_slow_links_nobody_gives_up_samples() -> None:
     """What the others would have to take costs more than what the late ones win."""
-    states, advisor = observers(3)
+    model, advisor = observers(3)
     records = [
         record(rank, batch_size=100, samples=2000, compute_s=2.0, duration_s=4.0, push_busy=busy)
         for rank, busy in enumerate((0.1, 0.5, 0.5))
     ]
-    advisor.observe(states.observe(arrays_of(view(Plan(0, (100,) * 3), list(records)))))
+    observe(model, advisor, arrays_of(view(Plan(0, (100,) * 3), list(records))))
     np.testing.assert_allclose(advisor.balanced(np.array(300)), [100] * 3)
 
 
@@ -212,11 +218,11 @@ def test_a_worker_that_is_slow_for_a_window_does_not_change_what_links_cost() ->
         }
     )
     simulator = Simulator(parameters_of([scenario]), np.random.default_rng(0))
-    states, advisor = observers(1, 4)
+    model, advisor = observers(1, 4)
     slow, network_s = [], []
     for _ in range(12):
         slow.append(bool(simulator.conditions.slow.max() > 1))
-        advisor.observe(states.observe(simulator.step(simulator.sizes)))
+        observe(model, advisor, simulator.step(simulator.sizes))
         network_s.append(advisor._network_s[0])
     assert 0 < sum(slow) < 6
     np.testing.assert_allclose(network_s, [[0.0165, 0.0165, 0.0165, 0.0505]] * 12, atol=1e-3)
@@ -224,21 +230,21 @@ def test_a_worker_that_is_slow_for_a_window_does_not_change_what_links_cost() ->
 
 def test_around_a_ring_a_slow_link_takes_from_nobody() -> None:
     """Whoever sends beside the slow link is done as late as its worker: fewer samples there would not help."""
-    states, advisor = observers(3)
+    model, advisor = observers(3)
     records = [
         record(rank, batch_size=100, samples=2000, compute_s=2.0, duration_s=6.0, push_busy=busy)
         for rank, busy in enumerate((0.6, 0.6, 0.1))
     ]
     around = dataclasses.replace(view(Plan(0, (100,) * 3), list(records)), ring=True)
-    advisor.observe(states.observe(arrays_of(around)))
+    observe(model, advisor, arrays_of(around))
     np.testing.assert_allclose(advisor.balanced(np.array(300)), [100] * 3)
 
 
 def test_without_network_values_all_workers_have_the_same_network_time() -> None:
-    states, advisor = observers(2)
+    model, advisor = observers(2)
     records = [record(rank, batch_size=100, samples=2000, compute_s=2.0, duration_s=4.0) for rank in range(2)]
     records[1] = record(1, batch_size=100, samples=2000, compute_s=1.0, duration_s=4.0)
-    advice = advisor.observe(states.observe(arrays_of(view(Plan(0, (100, 100)), list(records)))))
+    advice = observe(model, advisor, arrays_of(view(Plan(0, (100, 100)), list(records))))
     assert np.isfinite(advice).all()
     # 0.1 s and 0.05 s of computing, a fifth of it fixed; 0.1 s of network for both change nothing about the split
     together_s = (200 + 0.02 * 1250 + 0.01 * 2500) / 3750
@@ -251,10 +257,10 @@ def test_cpu_quotas_do_not_make_a_waiting_worker_seem_fast() -> None:
     workers = tuple(Worker(fixed_s=0.0, per_sample_s=1e-4 / quota, quota=quota) for quota in (1.0, 0.5, 0.25))
     scenario = Scenario(name="quotas", workers=workers, jitter=0.0, initial_batch=128)
     simulator = Simulator(parameters_of([scenario]), np.random.default_rng(0))
-    states, advisor = observers(1, 3)
+    model, advisor = observers(1, 3)
     for sizes in ([128, 128, 128], [400, 300, 32], [300, 60, 200]):
         window = simulator.step(np.array([sizes]))
-        advisor.observe(states.observe(window))
+        observe(model, advisor, window)
         split = advisor.balanced(np.array([448]))[0]
         assert split[0] > split[1] > split[2]
     np.testing.assert_allclose(split, [256, 128, 64], rtol=0.15)
@@ -263,17 +269,17 @@ def test_cpu_quotas_do_not_make_a_waiting_worker_seem_fast() -> None:
 
 
 def test_nothing_measured_is_no_advice_and_an_even_split() -> None:
-    states, advisor = observers(2)
+    model, advisor = observers(2)
     blank = [record(rank, compute_s=math.nan, duration_s=math.nan) for rank in range(2)]
-    advice = advisor.observe(states.observe(arrays_of(view(Plan(0, (64, 64)), list(blank)))))
+    advice = observe(model, advisor, arrays_of(view(Plan(0, (64, 64)), list(blank))))
     assert np.isnan(advice).all()
     np.testing.assert_allclose(advisor.balanced(np.array(100)), [50, 50])
 
 
 def test_a_worker_never_measured_counts_as_the_mean_of_the_others() -> None:
-    states, advisor = observers(3)
+    model, advisor = observers(3)
     records = [record(0), record(1), None]
-    advisor.observe(states.observe(arrays_of(view(Plan(0, (64,) * 3), list(records)))))
+    observe(model, advisor, arrays_of(view(Plan(0, (64,) * 3), list(records))))
     np.testing.assert_allclose(advisor.balanced(np.array(300)), [100] * 3)
 
 
@@ -281,13 +287,13 @@ def test_restart_forgets_one_environment() -> None:
     cluster = SmallCluster([4000, 1000], noise_scale=100)
     _, advisor = advised(cluster, (64, 64))
     assert advisor.balanced(np.array(100))[0] > 60
-    states, many = observers(2, 2)
+    model, many = observers(2, 2)
     one = arrays_of(cluster.view())
-    many.observe(states.observe(stacked([one, one])))
-    states.restart(np.array([True, False]))
+    observe(model, many, stacked([one, one]))
+    model.restart(np.array([True, False]))
     many.restart(np.array([True, False]))
     blank = dataclasses.replace(one, compute_s=np.full(2, np.nan))
-    many.observe(states.observe(stacked([blank, blank])))
+    observe(model, many, stacked([blank, blank]))
     first, second = many.balanced(np.array([100, 100]))
     np.testing.assert_allclose(first, [50, 50])
     assert second[0] > 60
