@@ -22,8 +22,6 @@ Real training in one process:
 
     rehearsal           rehearsed runs against recorded ones
     rehearsal_bed       rehearsed runs against the cells of the published grid
-    epoch_end           the effect of a last batch of a few samples
-    growth              when the global batch may grow
     learning_rates      learning rates for the workloads of the suite, by optimizer
     agent               what the agent is worth: all questions about it, with rehearsed runs
     wire_precision      the accuracy that half precision on the wire costs
@@ -32,7 +30,6 @@ Real training in one process:
     transfer_rehearsed  policies trained on one family, used on real gradients of another (rehearsed)
     scaling_rehearsed   64 and 256 workers on such networks, with real gradients (rehearsed)
     critical_batch      the critical batch size of a language model by branching, beside our noise scale
-    finish              a larger global batch towards the end of training
 
 On real BytePS:
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from benchmarks.report import page
-from benchmarks.studies import ceiling, epoch_end, finish, growth, quota_waiting, transfer
+from benchmarks.studies import ceiling, quota_waiting, transfer
 from benchmarks.studies.study import run_study
 from benchmarks.studies.trainings import RIVALS, in_words, over_trainings
 from dynamix_ps.errors import UsageError
@@ -61,30 +61,6 @@ def test_single_trainings_give_the_range() -> None:
     assert (found.value, found.low, found.high) == pytest.approx((0.9, 0.8, 1.0))
     assert in_words(found) == "0.90 (0.80 to 1.00)"
     assert in_words(over_trainings([np.full((1, 2), 0.5)])) == "0.50"
-
-
-def test_the_global_batch_of_every_iteration() -> None:
-    grown = growth.Growth({0: 192, 6: 384, 20: 646})
-    assert [grown.batch_at(iteration) for iteration in (0, 5, 6, 19, 20, 500)] == [192, 192, 384, 384, 646, 646]
-
-
-@pytest.mark.parametrize("left", epoch_end.LEFT)
-def test_both_ends_of_an_epoch_take_the_same_samples_in_as_many_iterations(left: int) -> None:
-    own, shared = (way(left) for way in epoch_end.WAYS.values())
-    assert sum(own) == sum(shared)
-    assert len(own) == len(shared) == 2
-    assert min(shared) >= epoch_end.FIRST // 2
-
-
-def test_thousands_of_samples_as_iterations() -> None:
-    grown = finish.by_iteration({0: 200, 10: 500, 20: 1000})
-    assert [grown.batch_at(iteration) for iteration in (0, 49, 50, 69, 70)] == [200, 200, 500, 500, 1000]
-
-
-def test_an_arrival_is_that_of_three_evaluations() -> None:
-    curve = [growth.Point(i, 10 * i, accuracy) for i, accuracy in enumerate((0.5, 0.9, 0.5, 0.7, 0.8, 0.9))]
-    assert growth.arrival(curve, 0.72) == curve[4]
-    assert growth.arrival(curve, 0.95) is None
 
 
 def test_a_heavier_model_meets_the_same_events_at_the_same_point_of_its_run() -> None:
