@@ -10,7 +10,6 @@ In the simulator:
     stigmergy           decisions without a centre, beside the central agent and its rivals
     stigmergy_training  whether training the numbers of its rule in a curriculum makes it faster
     scaling             8 to 1,024 workers on networks that change: the agent that ships, PPO and the learner of DYNAMIX
-    transfer            policies trained on one kind of training, used on another
     gpt_simulated       batches of language models of 2^10 to 2^22 tokens, in the simulator fitted to rehearsed runs
     rate_surrogate      whether the simulator knows what a wrong learning rate costs
     rate_policy         a network that corrects linear decay of the learning rate, against the rule
@@ -74,6 +73,7 @@ Shared:
     gpt_simulated_runs  when simulated runs have the targets, and ratios over paired seeds
     gpt_simulated_check  how well they fit what was rehearsed
     gpt_simulated_page  figures, tables and picture of that study
+    families            simulated clusters with other trainings, on which policies for it are trained
     transfer_rehearsed_cells  directions, policies, clusters and contenders of the study of transfer on real gradients
     transfer_rehearsed_page   its page
     ablated             a policy with one of its decisions switched off
@@ -119,5 +119,5 @@ Shared:
     surrogate_worlds    its worlds: trainings fitted to the workloads that ship, on clusters for them
     agent_runs          runs of the structured policy on many simulated clusters at once
     kept_rows           rows of a simulated study, to which a later call adds
-    trainings           trained policies, and their times relative to the best rival
+    trainings           trained policies, and what several trainings come to
 """

@@ -1,9 +1,9 @@
-"""Policies trained for a study, and their times on simulated clusters relative to the best rival."""
+"""Policies trained for a study, and what several trainings come to."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,14 +14,11 @@ from dynamix_ps.config.schema import Policy, Safety
 from dynamix_ps.policy.ppo.policy_file import save_policy
 from dynamix_ps.policy.registry import policy_of
 from dynamix_ps.sim.contest.comparison import Array, Estimate, interquartile_mean
-from dynamix_ps.sim.contest.contest import Contest, compete
 from dynamix_ps.sim.scenario.load import Scenario
 from dynamix_ps.sim.training.parallel import parallel
 from dynamix_ps.sim.training.scenario_draw import draw_from
 from dynamix_ps.sim.training.trainer import Trainer, TrainSettings
 from dynamix_ps.terminal import progress_bar
-
-RIVALS = {name: Policy.model_validate({"name": name}) for name in ("proportional", "pid", "goodput")}
 
 SEED = 1000  # of everything except the trainings
 
@@ -84,33 +81,9 @@ def shortened(scenario: Scenario) -> Scenario:
     return scenario.model_copy(update={"max_windows": 20})
 
 
-def run_contest(scenarios: Sequence[Scenario], policies: Mapping[str, Policy], seeds: int) -> Contest:
-    """Run every policy on every scenario, in several processes, with other random numbers than the trainings."""
-    with progress_bar(Console(stderr=True)) as bar:
-        task = bar.add_task("policies on scenarios")
-        return compete(
-            scenarios,
-            policies,
-            seeds=seeds,
-            seed=SEED,
-            on_done=lambda done, total: bar.update(task, completed=done, total=total),
-        )
-
-
 def without_safety_net(file: Path) -> Policy:
     """The policy of a file without a safety net, because a study is about the policy itself."""
     return policy_of(file).model_copy(update={"safety": Safety(enabled=False)})
-
-
-def best_rival_s(contest: Contest, scenario: str) -> Array:
-    """Times of the rival that is best in a scenario, one per seed."""
-    return contest.counted_s(contest.best_rival(tuple(RIVALS), scenario), scenario)
-
-
-def relative(contest: Contest, policy: str, reference: Contest | None = None) -> Array:
-    """Times over those of the best rival, (scenarios, seeds); the rivals may have run in another contest."""
-    rivals = reference or contest
-    return np.stack([contest.counted_s(policy, one) / best_rival_s(rivals, one) for one in contest.scenarios])
 
 
 def over_trainings(ratios: Sequence[Array]) -> Estimate:
@@ -121,8 +94,3 @@ def over_trainings(ratios: Sequence[Array]) -> Estimate:
     """
     each = [float(interquartile_mean(one)) for one in ratios]
     return Estimate(float(interquartile_mean(np.concatenate(ratios, axis=-1))), min(each), max(each))
-
-
-def in_words(found: Estimate) -> str:
-    """Value, and the range of single trainings where there are several."""
-    return f"{found.value:.2f}" + ("" if found.low == found.high else f" ({found.low:.2f} to {found.high:.2f})")

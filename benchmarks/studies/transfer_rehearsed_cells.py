@@ -1,7 +1,7 @@
 """What the study of transfer on real gradients runs and asks: directions, policies, clusters, contenders, questions.
 
 A direction is a workload with two policies: one trained at home, in the simulated family that the workload is like, and
-one trained away, in another family (transfer.py has the families). Both learned on the same clusters for as long.
+one trained away, in another family (families.py). Both learned on the same clusters for as long.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from typing import Literal, NamedTuple
 from benchmarks.studies.agent_cells import BEST_STATIC, NOISE_SCALES, STATICS, Bar, Question
 from benchmarks.studies.agent_cells import WORKLOADS as SHORTENED
 from benchmarks.studies.agent_clusters import cluster_for
+from benchmarks.studies.families import SCENARIOS, WINDOWS, families, heavier
 from benchmarks.studies.policies import untrained
 from benchmarks.studies.rehearsed_cells import Cell, Name, Workplace, cell_of
 from benchmarks.studies.trainings import Training, train_all
-from benchmarks.studies.transfer import SCENARIOS, WINDOWS, families, heavier
 from benchmarks.suite.contenders import CONTENDERS, Contender
 from benchmarks.suite.workloads import Workload
 from dynamix_ps.config.schema import Policy
@@ -28,7 +28,7 @@ from dynamix_ps.rehearsal.outcome import Target
 from dynamix_ps.sim.scenario.load import Scenario, load_scenario
 from dynamix_ps.sim.training.trainer import TrainSettings
 
-Family = Literal["sgd", "adam", "large", "transformer"]  # of transfer.py
+Family = Literal["sgd", "adam", "large", "transformer"]  # of families.py
 
 SETTINGS = TrainSettings(n_workers=(8,), environments=32, total_windows=WINDOWS)
 CLUSTERS = ("h-level-8", "spot-slowdown")  # of those on which the policies learned

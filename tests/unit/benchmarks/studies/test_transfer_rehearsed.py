@@ -13,8 +13,8 @@ import pytest
 from benchmarks.studies import rehearsed_study, transfer_rehearsed, transfer_rehearsed_cells
 from benchmarks.studies.agent_answers import MET
 from benchmarks.studies.agent_cells import STATICS
+from benchmarks.studies.families import SCENARIOS, families
 from benchmarks.studies.rehearsed_cells import Cell, Name, Table, row_of
-from benchmarks.studies.transfer import SCENARIOS, families
 from benchmarks.studies.transfer_rehearsed_cells import (
     AWAY,
     CHOOSING,
