@@ -5,7 +5,6 @@ In the simulator:
     policies            every policy on every scenario that ships
     clock               what tiles, cliffs, shared hosts, heat and work that comes back cost every policy
     ceiling             how much an oracle, and so any choice of batch sizes, can gain
-    learned             what learning adds to the model behind the policy
     reward_k            how far the weights of the reward, and the iterations per decision, may be off
     stigmergy           decisions without a centre, beside the central agent and its rivals
     stigmergy_training  whether training the numbers of its rule in a curriculum makes it faster
@@ -21,7 +20,6 @@ Real training in one process:
 
     rehearsal           rehearsed runs against recorded ones
     rehearsal_bed       rehearsed runs against the cells of the published grid
-    learning_rates      learning rates for the workloads of the suite, by optimizer
     agent               what the agent is worth: all questions about it, with rehearsed runs
     wire_precision      the accuracy that half precision on the wire costs
     paper_mode          the agent of DYNAMIX under two readings of its reward, beside its claims (rehearsed)
