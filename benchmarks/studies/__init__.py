@@ -10,8 +10,6 @@ In the simulator:
     stigmergy_training  whether training the numbers of its rule in a curriculum makes it faster
     scaling             8 to 1,024 workers on networks that change: the agent that ships, PPO and the learner of DYNAMIX
     gpt_simulated       batches of language models of 2^10 to 2^22 tokens, in the simulator fitted to rehearsed runs
-    rate_surrogate      whether the simulator knows what a wrong learning rate costs
-    rate_policy         a network that corrects linear decay of the learning rate, against the rule
     pid_published       whether `pid` matches the published results of dynamic batching
     calibration         simulated runs against recorded ones
     calibration_record  records the real runs for calibration
@@ -82,7 +80,6 @@ Shared:
     bed_clock_answers   seconds per sample, their ratios, and how near the rehearsed ones are
     fault_kinds         the faults of the campaign
     fault_job           one run that a fault hits
-    rate_agent          what that network sees, does and is rewarded for
     race_worker         a worker of the race, which checks every sum
     membership_job      one job of the study of membership, and what it cost the others
     membership_worker   a worker of that job

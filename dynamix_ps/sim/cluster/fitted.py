@@ -1,7 +1,5 @@
 """Workloads as the quadratic has them: numbers fitted to real trainings.
 
-    python -m benchmarks.studies.rate_surrogate
-
 What they were fitted to, and how well they fit: benchmarks/results/rate-surrogate.md.
 """
 
