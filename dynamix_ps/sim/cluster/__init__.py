@@ -14,5 +14,4 @@ workload_training    one window of such trainings, with death, guard and average
 measure              what hook, probe, machine and servers would measure
 views                the window as policies of live clusters see it
 randomise            clusters drawn at random, to train policies on
-randomise_workloads  the same with trainings that depend on the learning rate
 """

@@ -13,7 +13,6 @@ from dynamix_ps.policy.rate.decider import RateDecider
 from dynamix_ps.policy.rate.limits import STEPS
 from dynamix_ps.sim.cluster.fitted import FITTED
 from dynamix_ps.sim.cluster.parameters import Parameters, join, parameters_of
-from dynamix_ps.sim.cluster.randomise_workloads import WRONG_BATCH, WRONG_RATE, draw_workloads
 from dynamix_ps.sim.cluster.simulator import Simulator
 from dynamix_ps.sim.contest.evaluate import Cell, evaluate
 from dynamix_ps.sim.scenario.load import Scenario, dump_scenario, load_scenario
@@ -220,20 +219,3 @@ def test_an_unknown_workload_is_refused_with_its_line(tmp_path: Any) -> None:
     file.write_text("name: w\ntraining:\n  workload: {name: vgg}\n", encoding="utf-8")
     with pytest.raises(ConfigError, match=r"wrong\.yaml:3: training\.workload\.name: .*cnn-sgd"):
         load_scenario(file)
-
-
-def test_random_trainings_vary_in_workload_rate_and_batch() -> None:
-    parameters = draw_workloads(np.random.default_rng(0), 400, 4)
-    wrong = np.log(parameters.script_rate)
-    assert 0.55 < (wrong != 0).mean() < 0.78
-    assert np.abs(wrong).max() <= np.log(WRONG_RATE) + 1e-6
-    batches = np.log(parameters.tuned_batch / parameters.reference_batch)
-    assert np.abs(batches).max() == pytest.approx(np.log(WRONG_BATCH), rel=0.1)
-    assert len(set(np.round(parameters.rate_power, 4))) == len({one.rate_power for one in FITTED.values()})
-    assert parameters.by_workload.all()
-    left_out = draw_workloads(np.random.default_rng(0), 50, 4, names=("gpt-adamw",))
-    assert left_out.adaptive.all()
-    one = Simulator(parameters, np.random.default_rng(1))
-    for _ in range(5):
-        one.step(one.sizes)
-    assert np.isfinite(one.excess).all()
