@@ -9,7 +9,6 @@ In the simulator:
     stigmergy           decisions without a centre, beside the central agent and its rivals
     stigmergy_training  whether training the numbers of its rule in a curriculum makes it faster
     scaling             8 to 1,024 workers on networks that change: the agent that ships, PPO and the learner of DYNAMIX
-    gpt_simulated       batches of language models of 2^10 to 2^22 tokens, in the simulator fitted to rehearsed runs
     pid_published       whether `pid` matches the published results of dynamic batching
     calibration         simulated runs against recorded ones
     calibration_record  records the real runs for calibration
@@ -64,11 +63,6 @@ Shared:
     paper_mode_page     its page
     gpt_cells           the training, contenders and questions of the study of language models
     gpt_page            its page
-    gpt_simulated_fit   the simulator's training, fitted to these rehearsed runs
-    gpt_simulated_worlds  clusters and trainings whose noise scale is up to 512 times as large
-    gpt_simulated_runs  when simulated runs have the targets, and ratios over paired seeds
-    gpt_simulated_check  how well they fit what was rehearsed
-    gpt_simulated_page  figures, tables and picture of that study
     families            simulated clusters with other trainings, on which policies for it are trained
     transfer_rehearsed_cells  directions, policies, clusters and contenders of the study of transfer on real gradients
     transfer_rehearsed_page   its page
