@@ -7,7 +7,6 @@ In the simulator:
     ceiling             how much an oracle, and so any choice of batch sizes, can gain
     reward_k            how far the weights of the reward, and the iterations per decision, may be off
     stigmergy           decisions without a centre, beside the central agent and its rivals
-    stigmergy_training  whether training the numbers of its rule in a curriculum makes it faster
     scaling             8 to 1,024 workers on networks that change: the agent that ships, PPO and the learner of DYNAMIX
     pid_published       whether `pid` matches the published results of dynamic batching
     calibration         simulated runs against recorded ones
@@ -32,7 +31,6 @@ On real BytePS:
     membership          what it costs the others when a worker goes or comes
     membership_torchft  what that costs in torchft, on the same machine and model
     soak                whether a job with 100 random events in half an hour ends right
-    stigmergy_loss      what a lost worker costs where workers choose their own sizes
     spot                machines that go and come back: membership beside restarts from checkpoints
 
 About our pages, our code and the machine:
@@ -101,7 +99,6 @@ Shared:
     membership_ring_rules  those of a ring
     membership_ring_points  faults at every point of a round of a ring, and of the change after it
     stigmergy_page      figures, tables and picture of that study
-    cross_entropy       a search over numbers that needs nothing but scores
     scaling_page        figures, tables and picture of the study of many workers
     unsteady            its clusters: links and speeds that change while training runs
     reward_k_page       figures, tables and picture of the study of the reward
