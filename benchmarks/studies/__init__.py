@@ -29,7 +29,6 @@ On real BytePS:
     ring_or_server      ring and parameter server side by side, with equal and with adaptive sizes
     bed_clock           the clock part of contenders, measured and rehearsed
     membership          what it costs the others when a worker goes or comes
-    membership_torchft  what that costs in torchft, on the same machine and model
     soak                whether a job with 100 random events in half an hour ends right
     spot                machines that go and come back: membership beside restarts from checkpoints
 
@@ -77,8 +76,6 @@ Shared:
     membership_worker   a worker of that job
     decided_windows     whether decisions go on after something has happened to a job
     membership_net      what it trains
-    membership_torchft_job  one such job of torchft, and what it cost the others
-    membership_torchft_replica  a replica of that job, which runs where torchft is installed
     soak_job            the job of the soak: its launch, and what must hold at its end
     soak_events         what happens to its workers
     soak_training       what it trains, and what is wrong with that afterwards

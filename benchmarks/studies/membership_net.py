@@ -1,7 +1,4 @@
-"""What all train in the study of membership, ours and torchft alike: eight layers, 37 MB, on made-up samples.
-
-It needs nothing but torch, so that the processes of torchft can import it.
-"""
+"""What all train in the study of membership: eight layers, 37 MB, on made-up samples."""
 
 from __future__ import annotations
 
