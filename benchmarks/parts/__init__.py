@@ -4,6 +4,8 @@
     comm_curve          time of a sum by its size, on one host and between hosts, beside floors and limits
     hooks               what the hook costs per iteration
     elastic_sums        what it costs in an elastic job to keep gradients until their sum is complete
+    server_memory       resident memory of servers over many iterations
+    above_4_gib         whether sums and broadcasts of more than 4 GiB are right
     entry_copy          seconds from the first byte of the state to a newcomer that has it, by the size of the state
     rehearsal           what a rehearsal costs beside plain training
     loader              samples per second of a DataLoader, with the hook and without

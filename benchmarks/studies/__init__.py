@@ -40,9 +40,7 @@ About our pages, our code and the machine:
     faults              a campaign of kills, stops, full disks and attacks on real runs
     membership_model    whether the protocol of membership holds under faults, in any order of messages
     data_plane_race     whether a sum is ever wrong while processes stop at random
-    server_memory       resident memory of servers over many iterations
     frameworks          trainings in Lightning, accelerate and transformers against their bars
-    above_4_gib         sums and broadcasts of more than 4 GiB
 
 Shared:
 

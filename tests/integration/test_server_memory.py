@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from benchmarks.studies.server_memory import SETTLED, problems, readings
+from benchmarks.parts.server_memory import SETTLED, problems, readings
 
 pytestmark = pytest.mark.timeout(120)
 

@@ -1,6 +1,6 @@
 """Resident memory of servers while workers sum the gradients of a model over TCP.
 
-    python -m benchmarks.studies.server_memory [--model-mb 256] [--iterations 1000] [--servers 2] [--json FILE]
+    python -m benchmarks.parts.server_memory [--model-mb 256] [--iterations 1000] [--servers 2] [--json FILE]
 
 Two workers broadcast a state of the model's size, then sum its buckets in every iteration. The bar: at no time more
 than 2.2 times the server's part of the model above what the server had before the first sum, no growth after iteration
@@ -28,7 +28,7 @@ BUCKET_BYTES = 4 << 20
 SETTLED = 20  # iteration after which nothing grows
 BEFORE, BROADCAST = "before", "broadcast"  # readings: before the first sum, after the broadcast
 TCP = {"DYNAMIX_SHARED_MEMORY": "0"}
-_SCRIPT = "from benchmarks.studies.server_memory import worker; worker({model}, {state}, {iterations}, {read_at})"
+_SCRIPT = "from benchmarks.parts.server_memory import worker; worker({model}, {state}, {iterations}, {read_at})"
 
 
 def readings(

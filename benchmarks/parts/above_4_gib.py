@@ -1,6 +1,6 @@
 """Sums and broadcasts of more than 4 GiB, where lengths of 32 bits end.
 
-    python -m benchmarks.studies.above_4_gib [--only tcp|shared-memory|broadcast]
+    python -m benchmarks.parts.above_4_gib [--only tcp|shared-memory|broadcast] [--json FILE]
 
     tcp             one worker and one server, without shared memory: a buffer of 4.1 GiB
     shared-memory   two workers on one host: an allocated buffer of 4.1 GiB each
@@ -17,6 +17,7 @@ import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -52,6 +53,7 @@ NEEDED_BYTES = 18 * 10**9
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", choices=CASES)
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the wrong blocks of each case here")
     args = parser.parse_args()
     available = psutil.virtual_memory().available
     if available < NEEDED_BYTES:
@@ -60,11 +62,12 @@ def main() -> int:
         )
         return 1
     failed = 0
+    found: dict[str, int] = {}
     for name, case in CASES.items():
         if args.only not in (None, name):
             continue
         began_s = time.monotonic()
-        script = f"from benchmarks.studies.above_4_gib import run; run({case.call!r})"
+        script = f"from benchmarks.parts.above_4_gib import run; run({case.call!r})"
         try:
             with Cluster(script, case.workers, env=case.env) as cluster:
                 ended = [cluster.wait(f"worker-{rank}", LIMIT_S) for rank in range(case.workers)]
@@ -75,7 +78,10 @@ def main() -> int:
             failed += 1
             continue
         print(f"{name}: {wrong} wrong blocks of {BLOCK >> 20} MiB, {time.monotonic() - began_s:.0f} s", flush=True)
+        found[name] = wrong
         failed += wrong > 0
+    if args.json:
+        args.json.write_text(json.dumps({"bytes": BYTES, "failed": failed, "wrong_blocks": found}, indent=2) + "\n")
     return int(failed > 0)
 
 
