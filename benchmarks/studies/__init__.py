@@ -38,7 +38,6 @@ About our pages, our code and the machine:
     quota_waiting       how long workers with CPU quotas wait for each other
 
     faults              a campaign of kills, stops, full disks and attacks on real runs
-    membership_model    whether the protocol of membership holds under faults, in any order of messages
     data_plane_race     whether a sum is ever wrong while processes stop at random
     frameworks          trainings in Lightning, accelerate and transformers against their bars
 
@@ -82,17 +81,6 @@ Shared:
     spot_job            one training of it, by either contender
     spot_launch         one `dynamix launch` of it
     spot_worker         a worker of it
-    membership_world    a job on a fake network, and the invariants that are checked in it
-    membership_network  its channels, partitions and slow links
-    membership_training  its training, whose state is its history
-    membership_faults   faults at random moments
-    membership_points   faults at every point of a round, alone and in pairs
-    membership_ring     a worker of a ring, which has no servers
-    membership_ring_messages  what they say to each other
-    membership_ring_entries  faults at every stage of the entry of a worker into it
-    membership_rules    rules of membership, each switched off
-    membership_ring_rules  those of a ring
-    membership_ring_points  faults at every point of a round of a ring, and of the change after it
     stigmergy_page      figures, tables and picture of that study
     scaling_page        figures, tables and picture of the study of many workers
     unsteady            its clusters: links and speeds that change while training runs

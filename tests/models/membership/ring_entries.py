@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import cast
 
-from benchmarks.studies.membership_points import KEYS, PointSet, is_voted_in, newcomer_point
-from benchmarks.studies.membership_ring import RingWorker
-from benchmarks.studies.membership_world import Job, World
 from dynamix_ps.membership.worker import Worker
+from tests.models.membership.points import KEYS, PointSet, is_voted_in, newcomer_point
+from tests.models.membership.ring import RingWorker
+from tests.models.membership.world import Job, World
 
 _JOB = Job(4, 0, keys=KEYS, rounds=9, worker_class=RingWorker)
 Stage = Callable[[World, Worker], bool]

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from itertools import combinations
 from typing import Any
 
-from benchmarks.studies.membership_faults import disturbances
-from benchmarks.studies.membership_world import Job, World
 from dynamix_ps.membership.data_messages import Answer, Sum
 from dynamix_ps.membership.generations import Output
 from dynamix_ps.membership.messages import Fence, Freeze, Process, Resume
 from dynamix_ps.membership.worker import Worker
+from tests.models.membership.faults import disturbances
+from tests.models.membership.world import Job, World
 
 ROUND = 2  # in which faults happen
 KEYS = 3

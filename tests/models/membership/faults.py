@@ -5,9 +5,9 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Mapping
 
-from benchmarks.studies.membership_world import World
 from dynamix_ps.membership.messages import COORDINATOR
 from dynamix_ps.membership.worker import Worker
+from tests.models.membership.world import World
 
 
 def disturbances(rng: random.Random, plan: Mapping[str, int], chance: float = 0.01) -> Callable[[World], None]:

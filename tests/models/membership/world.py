@@ -16,9 +16,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from benchmarks.studies.membership_network import Network
-from benchmarks.studies.membership_ring import RingWorker
-from benchmarks.studies.membership_training import Training
 from dynamix_ps.membership.coordinator import Coordinator
 from dynamix_ps.membership.data_messages import AskState, Part
 from dynamix_ps.membership.generations import Output, Settings
@@ -38,6 +35,9 @@ from dynamix_ps.membership.messages import (
 from dynamix_ps.membership.schedule import Schedule
 from dynamix_ps.membership.server import Server
 from dynamix_ps.membership.worker import Worker
+from tests.models.membership.network import Network
+from tests.models.membership.ring import RingWorker
+from tests.models.membership.training import Training
 
 LAUNCHER = Process("launcher", 0, "")
 TICK_S = 0.2

@@ -7,9 +7,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from benchmarks.studies.membership_ring import RingWorker
-from benchmarks.studies.membership_ring_rules import OFF, OFF_WHEN_ENTERING, OFF_WHEN_LEAVING, GoesWhenTold
-from benchmarks.studies.membership_world import Job
 from dynamix_ps.membership.coordinator import Coordinator
 from dynamix_ps.membership.data_messages import Answer, Caught, Copy, Following, Told
 from dynamix_ps.membership.generations import Output
@@ -18,6 +15,9 @@ from dynamix_ps.membership.messages import Process, Processes
 from dynamix_ps.membership.schedule import Schedule, Trailer
 from dynamix_ps.membership.worker import Worker
 from dynamix_ps.membership.worker_rounds import Outgoing
+from tests.models.membership.ring import RingWorker
+from tests.models.membership.ring_rules import OFF, OFF_WHEN_ENTERING, OFF_WHEN_LEAVING, GoesWhenTold
+from tests.models.membership.world import Job
 
 _UNWRITTEN_S = 0.5
 

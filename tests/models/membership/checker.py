@@ -1,6 +1,6 @@
 """Does the protocol of membership hold in any order of messages and faults? And does every rule of it matter?
 
-    python -m benchmarks.studies.membership_model --seeds 2000
+    python -m tests.models.membership.checker --seeds 2000
 
 Each seed is one job on a fake network: messages of different channels arrive in any order, and workers, servers and
 the coordinator die, leave, come and are cut off at random moments. Then somebody dies at every point of a round, alone
@@ -15,15 +15,15 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from benchmarks.studies.membership_faults import disturbances
-from benchmarks.studies.membership_points import WITH_SERVERS, PointSet
-from benchmarks.studies.membership_ring import RingWorker
-from benchmarks.studies.membership_ring_entries import ENTERING
-from benchmarks.studies.membership_ring_points import RING
-from benchmarks.studies.membership_rules import RULES
-from benchmarks.studies.membership_world import Job, Violation, World
 from dynamix_ps.membership.round_in_flight import ProtocolError
 from dynamix_ps.membership.server import WrongPush
+from tests.models.membership.faults import disturbances
+from tests.models.membership.points import WITH_SERVERS, PointSet
+from tests.models.membership.ring import RingWorker
+from tests.models.membership.ring_entries import ENTERING
+from tests.models.membership.ring_points import RING
+from tests.models.membership.rules import RULES
+from tests.models.membership.world import Job, Violation, World
 
 WRONG = Violation, ProtocolError, WrongPush
 

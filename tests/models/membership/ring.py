@@ -13,7 +13,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from benchmarks.studies.membership_ring_messages import Finished, Handed, Kept, Named, Piece, Ring, Sums
 from dynamix_ps.membership.data_messages import Part
 from dynamix_ps.membership.messages import (
     COORDINATOR,
@@ -28,6 +27,7 @@ from dynamix_ps.membership.round_in_flight import ProtocolError
 from dynamix_ps.membership.schedule import Schedule
 from dynamix_ps.membership.worker import Worker
 from dynamix_ps.membership.worker_rounds import Outgoing, WorkerRounds
+from tests.models.membership.ring_messages import Finished, Handed, Kept, Named, Piece, Ring, Sums
 
 
 class RingWorker(Worker):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from benchmarks.studies.membership_model import CASES, POINT_SETS, Case, tally, tally_points
-from benchmarks.studies.membership_rules import RULES, Rule
+from tests.models.membership.checker import CASES, POINT_SETS, Case, tally, tally_points
+from tests.models.membership.rules import RULES, Rule
 
 SEEDS = range(40)
 

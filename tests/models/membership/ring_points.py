@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from benchmarks.studies.membership_points import IN_ROUND, KEYS, PointSet, coordinator_point, worker_point
-from benchmarks.studies.membership_ring import RingWorker
-from benchmarks.studies.membership_ring_messages import Ring
-from benchmarks.studies.membership_world import Job
 from dynamix_ps.membership.messages import Freeze, Resume
 from dynamix_ps.membership.worker import Worker
+from tests.models.membership.points import IN_ROUND, KEYS, PointSet, coordinator_point, worker_point
+from tests.models.membership.ring import RingWorker
+from tests.models.membership.ring_messages import Ring
+from tests.models.membership.world import Job
 
 
 def _in_next(reached: Callable[[RingWorker, Ring], bool]) -> Callable[[Worker], bool]:

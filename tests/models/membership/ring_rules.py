@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from benchmarks.studies.membership_ring import RingWorker
-from benchmarks.studies.membership_ring_messages import Ring
 from dynamix_ps.membership.data_messages import Part
 from dynamix_ps.membership.messages import Freeze, Process, Processes, Resume
 from dynamix_ps.membership.schedule import Schedule
 from dynamix_ps.membership.worker import Worker
 from dynamix_ps.membership.worker_rounds import Outgoing, WorkerRounds
+from tests.models.membership.ring import RingWorker
+from tests.models.membership.ring_messages import Ring
 
 
 class WithoutFreeze(RingWorker):

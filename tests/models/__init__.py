@@ -1,0 +1,1 @@
+"""Models: protocols that run on fake networks, in any order of what can happen."""
