@@ -56,9 +56,9 @@ class RecordingAttach:
         self.recorded: list[Loops] = []
 
     def __call__(self, models: Any, optimizers: Any, dataset: Any, **options: Any) -> Any:
-        import dynamix_ps.torch as dynamix
+        from worker_hooks.torch.join import attach
 
-        run = dynamix.attach(models, optimizers, dataset, **options)
+        run = attach(models, optimizers, dataset, **options)
         self.recorded.append(loops := [])
         original = run.batches
         first = run._switch.newest_scheduled.version + 1
@@ -72,13 +72,17 @@ class RecordingAttach:
             loops.append(loop := [])
             with closing(original(*args, **kwargs)) as source:
                 for batch in source:
-                    newest = run._taken.waiting or run._now.batch
-                    loop.append(batch[0][: newest.samples].tolist())  # the rest counts for nothing
+                    loop.append(self.samples_of(run, batch))
                     yield batch
 
         run._session.newest_plan = newest_plan
         run.batches = batches
         return run
+
+    def samples_of(self, run: Any, batch: Any) -> list[int]:
+        """The numbers of the samples of the newest batch, which are its first field."""
+        newest = run._taken.waiting or run._now.batch
+        return batch[0][: newest.samples].tolist()  # the rest counts for nothing
 
 
 def work(job: dict[str, Any]) -> dict[str, Any]:
@@ -114,25 +118,44 @@ def flat(values: Any) -> Iterator[float]:
 def refuse(name: str) -> None:
     """Run a case that must not go on. Prints whether the weights are those after the last step that was allowed."""
     import dynamix_ps.torch as dynamix
-    from worker_hooks import failure
 
-    models: list[nn.Module] = []
-    after_step: list[str] = []
+    watched = WatchedWeights()
 
     def attach(model: Any, optimizer: Any, dataset: Any, **options: Any) -> Any:
         run = dynamix.attach(model, optimizer, dataset, **options)
-        models.extend([model] if isinstance(model, nn.Module) else model)
-        after_step.append(digest(*models))
-        optimizer.register_step_post_hook(lambda *_: after_step.append(digest(*models)))
+        watched.follow(run)
         return run
 
-    exit_now = failure.exit_now
-
-    def tell_and_exit(code: int) -> Any:
-        if not models or digest(*models) == after_step[-1]:
-            print("weights unchanged", flush=True)
-        exit_now(code)
-
-    failure.exit_now = tell_and_exit
     in_double(case_of(name), attach)
     print("it went on", flush=True)
+
+
+class WatchedWeights:
+    """Prints at an end by an error whether the weights are those after the last step that was allowed."""
+
+    def __init__(self) -> None:
+        from worker_hooks import failure
+
+        self._models: list[nn.Module] = []
+        self._after_step = ""
+        self._exit_now: Callable[[int], Any] = failure.exit_now
+        failure.exit_now = self._tell_and_exit  # type: ignore[assignment]
+
+    def follow(self, run: Any) -> None:
+        """`run`: what attach() has returned."""
+        self._models += run.models
+        self._note()
+        for optimizer in run.optimizers:
+            optimizer.register_step_post_hook(self._note)
+
+    def _note(self, *_: Any) -> None:
+        self._after_step = self._digest()
+
+    def _digest(self) -> str:
+        """Of parameters alone: forward passes change buffers."""
+        return digest(*(nn.ParameterList(model.parameters()) for model in self._models))
+
+    def _tell_and_exit(self, code: int) -> Any:
+        if self._digest() == self._after_step or not self._models:
+            print("weights unchanged", flush=True)
+        self._exit_now(code)
