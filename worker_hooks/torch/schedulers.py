@@ -18,11 +18,17 @@ class Schedulers:
     _found: list[LRScheduler] | None = None
 
     def look_up(self, optimizers: Collection[torch.optim.Optimizer]) -> None:
-        """Find those that exist. Goes through all objects of the process."""
+        """Find those that exist. Goes through all objects of the process.
+
+        Only what refers to an optimizer is looked at: a tuple that another thread is making breaks if it gets one more
+        reference, as `gc.get_objects()` would give it.
+        """
         if self._found is not None:
             return
-        schedulers = [one for one in gc.get_objects() if issubclass(type(one), LRScheduler)]
-        self._found = [one for one in schedulers if any(one.optimizer is mine for mine in optimizers)]
+        holders = gc.get_referrers(*optimizers)
+        dicts = [one for one in holders if type(one) is dict]  # of attributes
+        found = {id(one): one for one in (*holders, *gc.get_referrers(*dicts)) if issubclass(type(one), LRScheduler)}
+        self._found = [one for one in found.values() if any(one.optimizer is mine for mine in optimizers)]
 
     def missed_ends(self, passes: int) -> Iterator[str]:
         """A sentence for each that is far from its end, now that training has come to its own after `passes`."""
