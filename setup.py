@@ -8,7 +8,7 @@ here = Path(__file__).parent
 
 setup(
     name="dynamix-ps",
-    version="0.1.0",
+    version="0.2.0",
     description="Every worker its own batch size, adapted while training runs, on BytePS",
     long_description=(here / "README.md").read_text(encoding="utf-8"),
     long_description_content_type="text/markdown",
