@@ -21,6 +21,7 @@
   common_stream    batches out of a stream that every worker reads alike
   workers          which workers this process computes for: one, in a rehearsal all
   exchange         the exact global gradient: weighted buckets, summed while backward runs
+  gathers          rows of all workers, for losses over pairs in a batch
   trailer          the values after the gradients, from which all workers learn the same
   own_size         sizes without an arbitrator: every worker chooses its own
   plan_switch      all workers change plans at the same iteration

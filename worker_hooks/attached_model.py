@@ -31,6 +31,7 @@ from worker_hooks.checkpoint import Position, newest_valid_checkpoint
 from worker_hooks.data_source import DataSetSource, DataSource
 from worker_hooks.departures import Departures
 from worker_hooks.entries import Entries
+from worker_hooks.gathers import Gathers
 from worker_hooks.iteration import IterationInFlight
 from worker_hooks.learning_rate import LearningRate
 from worker_hooks.memory_ceiling import MemoryCeiling
@@ -121,6 +122,7 @@ class AttachedModel(PositionedModel):
         self._exchange = self._make_exchange(prefix)
         self._evaluation_key = f"{prefix}.evaluation"
         comm.declare(self._evaluation_key)
+        self._gathers = Gathers(self)
 
         size = batch_size or self._source.batch_size or FIRST_SIZE
         sizes = (size,) * comm.size if late else of_every_worker(comm, f"{prefix}.size", size)
@@ -146,6 +148,9 @@ class AttachedModel(PositionedModel):
             )
         self._memory = self._limited_memory()
         atexit.register(self.close)
+
+    def _before_sum(self, kind: str) -> None:
+        self._gathers.before_sum(kind)
 
     @property
     def _framework_text(self) -> str:

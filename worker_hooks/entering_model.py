@@ -200,6 +200,7 @@ class EnteringModel(LeavingModel):
             entries=self._entries.packed(),
             departures=self._departures.packed(),
             owed=self._stream.packed(),
+            gathers=self._gathers.packed(),
         )
 
     def _write_state(self, out: BinaryIO) -> None:
@@ -264,6 +265,7 @@ class EnteringModel(LeavingModel):
         self._entries.take_over(handover.entries)
         self._departures.take_over(handover.departures)
         self._stream.take_over(handover.owed)
+        self._gathers.take_over(handover.gathers)
         if handover.newest is not None:
             self._now.sum = GradientSum.of(handover.newest)
         if handover.planned is not None:

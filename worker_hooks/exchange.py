@@ -24,11 +24,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dynamix_ps.comm import Comm
+from dynamix_ps.comm.base import WAIT_SLICE_S
 from dynamix_ps.errors import TrainingError
 from worker_hooks import trailer
 from worker_hooks.workers import Workers
-
-WAIT_SLICE_S = 1.0  # a wait returns this often, so that a stall is noticed
 
 
 def group_parameters(sizes_bytes: Sequence[int], kinds: Sequence[Hashable], bucket_bytes: int) -> list[list[int]]:

@@ -48,7 +48,7 @@ class Handover:
         present: slots of the workers in the last sum, as far as they go on.
         followed: newcomers that follow one of the workers, in JSON's types.
         newest: what `packed` of the last sum returned; none: nobody uses it any more.
-        plans, entries, departures, owed: what `packed` of each returned.
+        plans, entries, departures, owed, gathers: what `packed` of each returned.
     """
 
     framework: str
@@ -70,6 +70,7 @@ class Handover:
     entries: Mapping[str, Any]
     departures: Sequence[Any]
     owed: Sequence[Any]
+    gathers: Sequence[int]
 
     def write(self, out: BinaryIO) -> None:
         """Write it as it travels."""

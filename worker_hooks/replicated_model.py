@@ -6,6 +6,7 @@ agreement.py says what is compared, and in which words the workers are told.
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
 from typing import TYPE_CHECKING
 
 from dynamix_ps.errors import TrainingError
@@ -19,9 +20,12 @@ if TYPE_CHECKING:
     from dynamix_ps.comm import Comm
     from worker_hooks.batches import Batches
     from worker_hooks.exchange import GradientExchange
+    from worker_hooks.iteration import IterationInFlight
     from worker_hooks.observe.stall import StallWatch
+    from worker_hooks.observe.stopwatch import Watch
     from worker_hooks.plan_switch import PlanSwitch
     from worker_hooks.sampler import Cursor
+    from worker_hooks.workers import Workers
 
 
 class ReplicatedModel(Framework):
@@ -32,6 +36,9 @@ class ReplicatedModel(Framework):
     iteration = 0
     _comm: Comm
     _exchange: GradientExchange
+    _now: IterationInFlight
+    _watch: Watch
+    _workers: Workers
     _cursor: Cursor
     _stream: Batches
     _switch: PlanSwitch
@@ -63,6 +70,10 @@ class ReplicatedModel(Framework):
         """Whether the script has added gradients that are in no sum yet."""
         return self._exchange.has_local
 
+    @abstractmethod
+    def _before_sum(self, kind: str) -> None:
+        """Before the sum with which this worker does `kind`: others may be in another one (gathers.py)."""
+
     def _doing(self, kind: str) -> Doing:
         setting = self._setting() + (f" loss scale {self._scale:g}" if self._scale != 1 else "")
         if self._decided_rate != 1:
@@ -92,6 +103,7 @@ class ReplicatedModel(Framework):
             weights=self._sample_weights(self._sums),
             stream=self._stream.report(used=False),
         )
+        self._before_sum(kind)
         view = self._exchange.announce(mine, lambda waited_s: self._stall.waiting(self.iteration, waited_s))
         self._sums += 1
         self._check_agreement(view, kind)
@@ -112,22 +124,35 @@ class ReplicatedModel(Framework):
             doing = [doing[rank] for rank in present]
             weights = [[part[rank] for rank in present] for part in weights]
         if self._follows:
-            doing = [*doing, self._doing(kind).code()]
             own = self._exchange.as_summed(self._sample_weights(self._sums - 1))
             weights = [[*part, mine] for part, mine in zip(weights, own, strict=True)]
-        if doing.count(doing[0]) == len(doing) and not weights_differ(weights, self._weights_tolerance()):
-            if self._refusal:
-                raise refused_loss({present[0]: self._doing(kind)})
-            return
+        self._check_codes(doing, kind)
+        if weights_differ(weights, self._weights_tolerance()):
+            raise self._disagreement(kind)
+        if self._refusal:
+            raise refused_loss({present[0]: self._doing(kind)})
+
+    def _check_codes(self, codes: Sequence[int], kind: str) -> None:
+        """Raises TrainingError, the same on all workers, unless these codes of what each does are the same.
+
+        `kind`: what this worker does.
+        """
         if self._follows:
-            raise TrainingError(
+            codes = [*codes, self._doing(kind).code()]
+        if codes.count(codes[0]) != len(codes):
+            raise self._disagreement(kind)
+
+    def _disagreement(self, kind: str) -> TrainingError:
+        """The error that all workers raise, once they have told each other what they do."""
+        if self._follows:
+            return TrainingError(
                 f"this worker follows the others until it enters, and is not where they are: {self._doing(kind)}; "
                 "run.register() all that the script changes beside model and optimizer, such as schedulers"
             )
         mine = Account(self._doing(kind), self._described_parameters(), self._all_weights())
         told = self._comm.gather_present(f"{self._prefix}.account", mine.pack())
         accounts = {rank: Account.unpack(one) for rank, one in told.items()}
-        raise disagreement(accounts, self._weights_tolerance())
+        return disagreement(accounts, self._weights_tolerance())
 
     def _follow_parameters(self, before_forward: bool) -> None:
         """Lay the buckets out anew if the script has changed what is trained: on all workers in the same iteration.

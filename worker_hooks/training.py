@@ -165,11 +165,13 @@ class Training(ResumableModel):
         self._follow_parameters(before_forward=False)
         batch = now.batch
         measured = self._measures
+        self._gathers.refuse(reduction, weight is not None)
         self._reduce_by(check(reduction, weight is not None))
         now.units = units = None if weight is None else self._units(weight)
         self._scale = self._loss_scale(loss)
         self._refusal = self._refused(loss) if batch.samples else ""
         counts = batch.samples > 0 if units is None else units > 0
+        self._before_sum(self._kind)
         before_sum = self._weight if units is None else weight_before_sum(units, now.global_samples, self.size)
         self._exchange.begin(before_sum, measured, now.weight)
         if batch.samples:
@@ -276,6 +278,7 @@ class Training(ResumableModel):
                 f"the plan has {now.sizes_due}; batches must come from run.batches() of the same data on every worker"
             )
         self._stream.told(view.stream, view.present)
+        self._gathers.check_gradient(now.missing)
         short = 1.0  # what makes a mean over the samples in the sum of one over those that were planned
         if now.missing:
             short = planned / view.samples if view.samples else 0.0

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 PATIENCE_S = 600.0  # how long sums outside of training wait for the other workers
+WAIT_SLICE_S = 1.0  # a wait that may be long returns this often, so that a stall is noticed
 _SIGNAL_CHECK_S = 0.5  # a wait returns to Python this often, so that Ctrl-C works
 _CHUNK_BYTES = 16 << 20  # of a broadcast: no more memory is needed in between, however much there is to send
 
@@ -138,14 +139,19 @@ class Comm(ABC):
     def _wait(self, handle: int, timeout_s: float) -> bool:
         """Like `wait`, but in one call that no signal interrupts."""
 
-    def total(self, name: str, values: NDArray[Any]) -> NDArray[Any]:
+    def total(self, name: str, values: NDArray[Any], on_slow: Callable[[float], None] | None = None) -> NDArray[Any]:
         """Sum `values` over all workers under the declared key `name`; blocks, and may change `values`.
 
-        Raises StallError when the others do not take part.
+        Calls `on_slow(waited_s)` about once a second while it waits; what that raises ends the wait.
+
+        Raises StallError when the others do not take part, where there is no `on_slow`.
         """
-        buffer = self._buffer(values)
-        if not self.wait(self.push_pull(name, buffer), PATIENCE_S):
-            raise StallError(f"the other workers did not take part in {name!r} within {PATIENCE_S:.0f} s")
+        buffer, began_s = self._buffer(values), time.monotonic()
+        handle = self.push_pull(name, buffer)
+        while not self.wait(handle, PATIENCE_S if on_slow is None else WAIT_SLICE_S):
+            if on_slow is None:
+                raise StallError(f"the other workers did not take part in {name!r} within {PATIENCE_S:.0f} s")
+            on_slow(time.monotonic() - began_s)
         return self._values(buffer)
 
     def broadcast(self, name: str, data: bytes, sends: bool | None = None) -> bytes:

@@ -37,6 +37,9 @@ class PlainRun:
     def backward(self, loss: torch.Tensor, correct: Any = None, weight: Any = None, reduction: str = "mean") -> None:
         loss.backward()  # type: ignore[no-untyped-call]
 
+    def gather(self, tensor: torch.Tensor) -> torch.Tensor:
+        return tensor
+
     def synchronize(self) -> None:
         pass
 

@@ -11,6 +11,7 @@ from tests.cases.harness import case_of, flat, in_double
 from tests.cases.plain import plain_attach, put_together
 from tests.cases.scripts import (
     accumulation,
+    gathered,
     gradients,
     hooks,
     kept,
@@ -35,9 +36,12 @@ ELSEWHERE = {
     "token_loss",
     "token_counts",
     "pairs_of_a_batch",
+    "nt_xent",
+    "sup_con",
 }
 MODULES = (
     accumulation,
+    gathered,
     gradients,
     hooks,
     kept,
@@ -107,6 +111,9 @@ THREE = [
     "hooks.on_a_layer_of_some_samples",
     "kept.flat_buffer",
     "kept.own_gradient_tensors",
+    "gathered.two_views",
+    "gathered.labels_too",
+    "gathered.over_parts",
 ]
 
 

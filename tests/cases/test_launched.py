@@ -42,9 +42,10 @@ def test_a_script_with_several_trainings_is_one_process(plane: str, tmp_path: Pa
 
 
 @pytest.mark.timeout(120)
+@pytest.mark.parametrize("name", ["evaluate_on_rank_0_only", "gather_on_one_worker", "first_gather_on_one_worker"])
 @pytest.mark.parametrize("plane", ["gloo", "byteps"])
-def test_an_evaluation_on_rank_0_alone_ends_the_job_with_the_cause(plane: str, tmp_path: Path) -> None:
-    code, output = launched(tmp_path, plane, "refused.evaluate_on_rank_0_only")
+def test_a_call_on_one_worker_alone_ends_the_job_with_the_cause(plane: str, name: str, tmp_path: Path) -> None:
+    code, output = launched(tmp_path, plane, f"refused.{name}")
     assert code == TrainingError.exit_code
     told = re.findall(r"(worker-\d).*? error: the workers are at different places of the script: (.*)", output)
     assert {worker for worker, _ in told} == {"worker-0", "worker-1"}, output

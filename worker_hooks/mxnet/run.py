@@ -130,6 +130,13 @@ class Run(Training):
         norm: float = gluon.utils.clip_global_norm(gradients, max_norm, check_isfinite=True)
         return norm
 
+    def gather(self, array: Any) -> Any:
+        """Raises TrainingError: losses over the rows of all workers are possible in torch alone."""
+        raise TrainingError(
+            "run.gather() is not possible in mxnet; what is trained is the mean over workers of the losses over the "
+            "pairs of each worker's own samples, or use torch"
+        )
+
     def clip_grad_value_(self, clip_value: float) -> None:
         """Limit every value of the global gradient to this size."""
         self.synchronize()

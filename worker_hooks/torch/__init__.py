@@ -6,6 +6,7 @@
   watched_calls    what the script calls in torch itself
   loss_graph       whether a loss is a mean over samples, as far as its graph shows
   summed_gradients  what the last sum has left, where losses are sums
+  gathered_rows    run.gather: the rows of all workers, through which a loss has its gradient
   batch_of_loss    which batch a loss is of, by what its graph has kept
   gradients        the exchange of gradients: buckets that fill while backward runs
   bucket           one bucket: where gradients are put, summed, and handed to the parameters

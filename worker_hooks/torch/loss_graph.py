@@ -23,6 +23,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 from torch.autograd.function import BackwardCFunction
 
+from worker_hooks.torch.gathered_rows import GatheredRows
+
 if TYPE_CHECKING:
     from worker_hooks.iteration import IterationInFlight
 
@@ -91,7 +93,11 @@ class LossCheck:
         samples = now.batch.samples
         if not self.is_due(now.batch.iteration, samples):
             return ""
-        found = self.of_sum(loss) if now.reduction == "sum" else self.of_mean(loss, samples, scale, is_whole)
+        found = (
+            self.of_sum(loss)
+            if now.reduction == "sum"
+            else self.of_mean(loss, samples, scale, is_whole, now.global_samples)
+        )
         if tell and (doubt := next((one.text for one in found if not one.is_certain), "")):
             tell(f"it {doubt}")
         return next((one.text for one in found if one.is_certain), "")
@@ -103,12 +109,20 @@ class LossCheck:
             self._iteration, self._samples = iteration, samples
         return iteration == self._iteration
 
-    def of_mean(self, loss: torch.Tensor, samples: int, scale: float, is_whole: bool) -> list[Finding]:
-        """What is wrong with a loss that is given as a mean."""
+    def of_mean(self, loss: torch.Tensor, samples: int, scale: float, is_whole: bool, of_all: int = 0) -> list[Finding]:
+        """What is wrong with a loss that is given as a mean.
+
+        `of_all`: samples of all workers, over which terms are means that `run.gather` has given the rows of all.
+        """
         terms = list(_terms(loss, scale))
         if any(term.is_sum for term in terms):
             self._most_looks = 2  # what it is divided by may be right for one size alone
-        return [one for term in terms for one in _findings(term, samples, is_whole)]
+        return [
+            one
+            for term in terms
+            for is_gathered in [any(_kind(one) == GatheredRows.__name__ for one in _below(term.node, None))]
+            for one in _findings(term, of_all if is_gathered else samples, is_whole, is_gathered)
+        ]
 
     def of_sum(self, loss: torch.Tensor) -> list[Finding]:
         """What is wrong with a loss that is given as a sum."""
@@ -135,7 +149,7 @@ def _terms(loss: torch.Tensor, scale: float) -> Iterator[_Term]:
             yield _Term(node, divisors)
 
 
-def _findings(term: _Term, samples: int, is_whole: bool) -> Iterator[Finding]:
+def _findings(term: _Term, samples: int, is_whole: bool, is_gathered: bool) -> Iterator[Finding]:
     node = term.node
     if not _has_data(node):
         return
@@ -150,10 +164,13 @@ def _findings(term: _Term, samples: int, is_whole: bool) -> Iterator[Finding]:
             "data decide how many rows a batch has, call run.backward(loss, weight=rows)",
             is_certain=False,
         )
-    if samples > 1 and is_whole and any(_is_of_pairs(one, samples) for one in _below(node, _OF_ROWS)):
+    if is_gathered or samples <= 1 or not is_whole:
+        return
+    if any(_is_of_pairs(one, samples) for one in _below(node, _OF_ROWS)):
         yield Finding(
             "compares samples of the batch with each other: what is trained is the mean over workers of the "
-            "losses over the pairs of each worker's own samples, which is not the loss over the pairs of all",
+            "losses over the pairs of each worker's own samples, which is not the loss over the pairs of all; for "
+            "this one, compute it over run.gather(outputs), the rows of all workers",
             is_certain=False,
         )
 

@@ -42,6 +42,7 @@ from worker_hooks.torch.averages import AVERAGES, WeightAverages
 from worker_hooks.torch.batch_of_loss import batch_of
 from worker_hooks.torch.batches import fetch, stack
 from worker_hooks.torch.compiled import CompiledGraphs, mark_sizes
+from worker_hooks.torch.gathered_rows import gather
 from worker_hooks.torch.gradient_hooks import GradientHooks
 from worker_hooks.torch.gradients import TorchExchange
 from worker_hooks.torch.iterable import IterableSource
@@ -123,6 +124,30 @@ class Run(Training):
         """Limit every value of the global gradient to this size."""
         self.synchronize()
         torch.nn.utils.clip_grad_value_(self._parameters.with_gradient(), clip_value)
+
+    def gather(self, tensor: torch.Tensor) -> torch.Tensor:
+        """The rows of all workers, in the order of their ranks, for losses over pairs in a batch. Collective.
+
+            rows, labels = run.gather(model(inputs)), run.gather(targets)
+            run.backward(supervised_contrastive(rows, labels))
+
+        Compute the loss over all rows, the same on every worker: its gradient is then that of one process that has the
+        whole batch. Losses over this worker's own samples, as means, and penalties on weights may be added to it.
+
+        Workers may have different numbers of rows, or none: those of a worker whose share is empty are left out. All
+        else of the shape and the type must be the same. Each worker's rows are sent to all workers, in each call.
+        Under `torch.no_grad()`, and for labels, it only returns the rows.
+
+        Every worker must call it as often as the others, and what is random behind it must be the same on all. Layers
+        before it, such as batch norm, see this worker's samples alone, as in every training here.
+
+        Raises:
+            TrainingError: on all workers and before a weight changes, if another one does something else, if the
+                losses depend on the rows in different ways, or if the loss is given to run.backward() with `weight` or
+                `reduction="sum"`.
+            PeerLostError: on all workers, if a worker is lost whose rows are in a loss.
+        """
+        return gather(self, self._gathers, tensor)
 
     def batch_sampler(self) -> RunBatchSampler:
         """For a DataLoader of the script: `loader = DataLoader(dataset, batch_sampler=run.batch_sampler())`.

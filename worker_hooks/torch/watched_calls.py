@@ -39,6 +39,7 @@ class Watcher(Protocol):
 
 _watchers: list[Watcher] = []
 _undo: list[Callable[[], None]] = []
+_in_backward: list[None] = []  # one for each call that runs
 
 
 def watch(watcher: Watcher) -> None:
@@ -67,6 +68,11 @@ def scale_of(loss: Any) -> float:
     return float(getattr(loss, _SCALE, 1.0))
 
 
+def is_in_backward() -> bool:
+    """Whether a backward pass adds to gradients now; torch.autograd.grad() adds to none."""
+    return bool(_in_backward)
+
+
 def _before_step(optimizer: torch.optim.Optimizer, *_: Any) -> None:
     for watcher in tuple(_watchers):
         watcher.sees_step(optimizer)
@@ -79,7 +85,11 @@ def _wrap_backward() -> None:
         losses = [tensors] if isinstance(tensors, torch.Tensor) else list(tensors)
         for watcher in tuple(_watchers):
             watcher.sees_backward(losses)
-        original(tensors, *args, **kwargs)
+        _in_backward.append(None)
+        try:
+            original(tensors, *args, **kwargs)
+        finally:
+            _in_backward.pop()
         for watcher in tuple(_watchers):
             watcher.saw_backward(losses)
 

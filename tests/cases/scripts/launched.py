@@ -10,7 +10,14 @@ from typing import Any
 
 from tests.cases.harness import refuse, work
 
-CASES = ("gradients.grad_scaler_skips", "parameters.unfreeze", "parameters.gan", "phases.folds_closed")
+CASES = (
+    "gradients.grad_scaler_skips",
+    "parameters.unfreeze",
+    "parameters.gan",
+    "phases.folds_closed",
+    "gathered.two_views",
+    "gathered.in_turns",
+)
 
 
 def main(arguments: list[str]) -> None:

@@ -623,3 +623,94 @@ def _two_batches_per_step(model: nn.Module, optimizer: torch.optim.Optimizer, ru
         run.backward(loss)
         optimizer.step()
         optimizer.zero_grad()
+
+
+def _train_gathered(attach: Any, step: Any, iterations: int = 6) -> None:
+    """`step` gets (run, outputs, optimizer)."""
+    model, optimizer, run = _start(attach)
+    for _, x, _ in run.batches(iterations=iterations):
+        optimizer.zero_grad()
+        step(run, model(x))
+        optimizer.step()
+    run.close()
+
+
+def _over_all(run: Any, outputs: torch.Tensor) -> torch.Tensor:
+    rows = run.gather(outputs)
+    return torch.tanh(rows @ rows.T).mean()
+
+
+def gather_on_one_worker(attach: Any) -> None:
+    def step(run: Any, outputs: torch.Tensor) -> None:
+        run.backward(_over_all(run, outputs) if run.rank or run.iteration != 3 else outputs.mean())
+
+    _train_gathered(attach, step)
+
+
+def first_gather_on_one_worker(attach: Any) -> None:
+    def step(run: Any, outputs: torch.Tensor) -> None:
+        run.backward(_over_all(run, outputs) if run.rank == 0 and run.iteration == 3 else outputs.mean())
+
+    _train_gathered(attach, step)
+
+
+def gathers_in_another_order(attach: Any) -> None:
+    def step(run: Any, outputs: torch.Tensor) -> None:
+        run.backward(_over_all(run, outputs))
+        labels = [torch.ones(3, dtype=torch.int32), torch.ones(3, dtype=torch.int64)]
+        for one in labels if run.iteration != 2 or run.rank else labels[::-1]:
+            run.gather(one)
+
+    _train_gathered(attach, step)
+
+
+def one_more_gather_at_the_end(attach: Any) -> None:
+    def step(run: Any, outputs: torch.Tensor) -> None:
+        run.backward(_over_all(run, outputs))
+
+    model, optimizer, run = _start(attach)
+    for _, x, _ in run.batches(iterations=3):
+        optimizer.zero_grad()
+        step(run, model(x))
+        optimizer.step()
+    if run.rank == 1:
+        run.gather(torch.ones(3))
+    run.close()
+
+
+def own_anchors_against_all(attach: Any) -> None:
+    def step(run: Any, outputs: torch.Tensor) -> None:
+        run.backward(torch.tanh(outputs @ run.gather(outputs).T).mean())
+
+    _train_gathered(attach, step)
+
+
+def dropout_behind_gather(attach: Any) -> None:
+    def step(run: Any, outputs: torch.Tensor) -> None:
+        torch.manual_seed(run.rank)
+        run.backward(nn.functional.dropout(run.gather(outputs)).square().mean())
+
+    _train_gathered(attach, step)
+
+
+def gather_and_sum(attach: Any) -> None:
+    _train_gathered(attach, lambda run, outputs: run.backward(_over_all(run, outputs), reduction="sum"))
+
+
+def gather_and_weight(attach: Any) -> None:
+    _train_gathered(attach, lambda run, outputs: run.backward(_over_all(run, outputs), weight=len(outputs)))
+
+
+def penalty_on_gathered_gradients(attach: Any) -> None:
+    def step(run: Any, outputs: torch.Tensor) -> None:
+        loss = _over_all(run, outputs)
+        (gradient,) = torch.autograd.grad(loss, outputs, create_graph=True)
+        run.backward(loss + gradient.square().sum())
+
+    _train_gathered(attach, step)
+
+
+def gather_after_the_loop(attach: Any) -> None:
+    model, optimizer, run = _start(attach)
+    _train(run, model, optimizer, iterations=2)
+    run.gather(model(torch.ones(2, 6)))

@@ -269,6 +269,7 @@ HANDOVER = Handover(
     plans={"held": {"version": 1, "batch_sizes": [4, 4], "lr_factor": 1.0}},
     entries={"version": 1, "coming": []},
     departures=[[1, 40]],
+    gathers=[0, 0, False],
     owed=[[813, [[0, 4, 8]]]],
 )
 

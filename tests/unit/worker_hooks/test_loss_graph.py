@@ -10,6 +10,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F  # noqa: N812  (as scripts have it)
 
+from worker_hooks.torch.gathered_rows import GatheredRows
 from worker_hooks.torch.loss_graph import LossCheck
 
 SAMPLES = 8
@@ -109,7 +110,7 @@ NO_MEANS: dict[str, tuple[Callable[[], torch.Tensor], str]] = {
     "ignored class": (lambda: F.cross_entropy(model(x), classes, ignore_index=2), r"\(targets != 2\)"),
 }
 IN_DOUBT: dict[str, tuple[Callable[[], torch.Tensor], str]] = {
-    "pairs": (pairs, "pairs of each worker's own samples"),
+    "pairs": (pairs, r"pairs of each worker's own samples, .* compute it over run.gather\(outputs\)"),
     "pairs of two views": (lambda: pairs(2), "pairs of each worker's own samples"),
     "chosen rows": (lambda: F.mse_loss(model(x)[:5], y[:5]), "mean over 5 rows, .*8 samples"),
     "several batches": (lambda: F.mse_loss(model(x), y, reduction="sum") / (40 * SAMPLES), "sum divided by 320"),
@@ -139,6 +140,33 @@ def test_what_may_be_right_is_only_told(name: str) -> None:
     loss, said = IN_DOUBT[name]
     told = found(loss())
     assert [is_certain for _, is_certain in told] == [False] and re.search(said, told[0][0]), told
+
+
+def gathered(rows: torch.Tensor, times: int = 3) -> torch.Tensor:
+    """Rows of so many workers."""
+    all_rows = torch.cat([rows.detach()] * times)
+    result: torch.Tensor = GatheredRows.apply(rows, all_rows, 0, 3.0, None)  # type: ignore[no-untyped-call]
+    return result
+
+
+GATHERED: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "pairs": lambda z: F.cross_entropy(z @ z.T / 0.5, torch.arange(len(z)).roll(1)),
+    "distances": lambda z: F.relu(1 - torch.cdist(z, z)).mean(),
+    "sum over all samples": lambda z: (z @ z.T).logsumexp(1).sum() / len(z),
+    "beside own samples": lambda z: (z @ z.T).logsumexp(1).mean() + F.mse_loss(model(x), y),
+}
+
+
+@pytest.mark.parametrize("name", GATHERED)
+def test_losses_over_the_rows_of_all_workers_are_right(name: str) -> None:
+    loss = GATHERED[name](gathered(F.normalize(model(x))))
+    assert LossCheck().of_mean(loss, SAMPLES, 1.0, True, of_all=3 * SAMPLES) == []
+
+
+def test_a_sum_over_the_rows_of_all_workers_is_told() -> None:
+    loss = gathered(model(x)).square().sum() / SAMPLES
+    (one,) = LossCheck().of_mean(loss, SAMPLES, 1.0, True, of_all=3 * SAMPLES)
+    assert one.is_certain and "sum divided by 8" in one.text
 
 
 def test_rows_of_a_part_of_the_batch_are_not_compared_with_its_samples() -> None:
