@@ -55,6 +55,7 @@ Before, between and after the iterations
   session          data plane, run folder and arbitrator of a worker
   membership       what a worker does when another one is lost, in an elastic job
   known_servers    which servers have keys there, and which the worker has met
+  before_all       what worker 0 does before that, while the others wait
   start            checks before training begins
   data_set         what a data set must be
   global_generators  random generators that stay as the script has them

@@ -110,7 +110,7 @@ class AttachedModel(PositionedModel):
             self._look = looked_at(self._source)
             self._lengths, self._lag = own_lengths(lengths, self._source, settings.unit), self._source.depth
         else:
-            check_workers(comm, f"{prefix}.workers", self.framework)
+            check_workers(comm, self.framework)
             check_settings(comm, f"{prefix}.settings", settings.shared)
             self._look = check_data_sets(comm, f"{prefix}.data", self._source)
             self._lengths = agreed_lengths(comm, f"{prefix}.lengths", lengths, self._source, settings.unit)

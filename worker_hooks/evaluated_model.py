@@ -9,13 +9,23 @@ from typing import Any
 from dynamix_ps.errors import TrainingError
 from dynamix_ps.run_record.evaluations import AVERAGED
 from worker_hooks.attached_model import AttachedModel
-from worker_hooks.evaluation import directions, evaluate_share, in_form_of, means, packed, present, samples_of
+from worker_hooks.evaluation import (
+    Share,
+    directions,
+    evaluate_share,
+    in_form_of,
+    means,
+    packed,
+    present,
+    samples_of,
+    weighted_share,
+)
 
 EVALUATED_AT_ONCE = 256  # samples
 
 
 class EvaluatedModel(AttachedModel):
-    """An attached model with `evaluate`, `averaged`, `record`, `paused` and `listen`."""
+    """An attached model with `evaluate`, `averaged`, `mean`, `record`, `paused` and `listen`."""
 
     _averages_are_in_place = False
 
@@ -113,6 +123,36 @@ class EvaluatedModel(AttachedModel):
         sizes = self._switch.newest_scheduled.batch_sizes
         shares = [size if slot in there else 0 for slot, size in enumerate(sizes)]
         return shares if any(shares) else [int(slot in there) for slot in range(len(sizes))]
+
+    def mean(self, values: Any, weight: float = 1.0) -> Any:
+        """The mean over all workers of numbers that the script has measured, the same on every worker. Collective.
+
+            loss = run.mean(total / len(part), weight=len(part))   # `part`: what this worker has measured it on
+
+        Args:
+            values: a dict of named numbers, a tuple or list of numbers, or one number; the same names everywhere.
+            weight: what those of this worker count with: sum(weight * value) / sum(weight). Without it each worker
+                counts the same. With 0 they do not count, and may be NaN.
+
+        Returns:
+            The means, in the form of `values`.
+
+        Raises:
+            TrainingError: on all workers, if another one calls something else or has other names, if `values` or
+                `weight` are unusable on one, or if no worker has a weight.
+        """
+        refused, share = "", Share(0, 0.0, {}, values)
+        try:
+            share = weighted_share(values, float(weight), self._number)
+        except TrainingError as error:
+            refused = str(error)
+        self._announce(refused or f"run.mean() of {', '.join(map(repr, share.sums))}")
+        if refused:
+            raise TrainingError(refused)
+        total = self._comm.total(self._evaluation_key, packed(share, self._comm.rank, self._comm.size))
+        if not total[0]:
+            raise TrainingError("run.mean() got weight=0 on every worker, so its mean is over nothing")
+        return in_form_of(values, means(total, share, self._comm.size))
 
     def record(
         self,

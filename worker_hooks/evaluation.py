@@ -6,6 +6,7 @@ which get the names `value`, and `value_1`, `value_2` and so on.
 
 from __future__ import annotations
 
+import math
 import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -24,11 +25,13 @@ MOST_VALUES = 64  # the sum has this many places, because its size may not chang
 class Share:
     """What one worker scored: sums by name over its `samples`, of a data set of `length` (0: not known).
 
+    Of `run.mean` they are the numbers of the script, times the weight of this worker in place of samples.
+
     `scores` is what the script returned last; the result has the same form.
     """
 
     length: int
-    samples: int
+    samples: float
     sums: dict[str, float]
     scores: Any
 
@@ -63,7 +66,16 @@ def evaluate_share(
     return Share(length, scored, sums, scores)
 
 
-def named(scores: Any) -> dict[str, Any]:
+def weighted_share(values: Any, weight: float, number: Callable[[Any], float]) -> Share:
+    """What `run.mean` got on this worker. Raises TrainingError if these are no numbers, or the weight is none."""
+    if not 0 <= weight < math.inf:
+        raise TrainingError(f"run.mean() got weight={weight!r}, expected a number from 0 on")
+    said = "run.mean() got"
+    numbers = {name: _as_number(name, value, number, said) for name, value in named(values, said).items()}
+    return Share(0, weight, {name: value * weight if weight else 0.0 for name, value in numbers.items()}, values)
+
+
+def named(scores: Any, said: str = "score() returned") -> dict[str, Any]:
     """What `score` returned, by name. Raises TrainingError where that is impossible."""
     if isinstance(scores, Mapping):
         values = dict(scores)
@@ -72,9 +84,9 @@ def named(scores: Any) -> dict[str, Any]:
     else:
         values = {"value": scores}
     if not all(isinstance(name, str) for name in values):
-        raise TrainingError(f"score() returned a dict with the keys {_listed(values)}; expected names")
+        raise TrainingError(f"{said} a dict with the keys {_listed(values)}; expected names")
     if not 1 <= len(values) <= MOST_VALUES:
-        raise TrainingError(f"score() returned {len(values)} values, expected 1 to {MOST_VALUES}")
+        raise TrainingError(f"{said} {len(values)} values, expected 1 to {MOST_VALUES}")
     return values
 
 
@@ -167,14 +179,15 @@ def _names_of(scores: Sequence[Any]) -> Sequence[str]:
     return own or [f"value_{place}" for place in range(1, len(scores) + 1)]
 
 
-def _as_number(name: str, value: Any, number: Callable[[Any], float]) -> float:
+def _as_number(name: str, value: Any, number: Callable[[Any], float], said: str = "score() returned") -> float:
     try:
         return number(value)
     except (TypeError, ValueError, RuntimeError) as error:
         shape = getattr(value, "shape", None)
         found = type(value).__name__ + ("" if shape is None else f" of shape {tuple(shape)}")
         raise TrainingError(
-            f"score() returned a {found} as {name!r}, expected one number: the sum over the samples of the batch"
+            f"{said} a {found} as {name!r}, expected one number"
+            + (": the sum over the samples of the batch" if said.startswith("score") else "")
         ) from error
 
 

@@ -22,13 +22,18 @@ class Abandonable(Protocol):
 
 
 _runs: list[Abandonable] = []
-_trained: set[str] = set()  # not empty: this process has taken part in a training, so others may wait for it
+_trained: set[str] = set()  # not empty: this process has taken part in something, so others may wait for it
 
 
 def exit_on_failure(run: Abandonable) -> None:
     """From now on `run` records an uncaught exception, and the process ends without waiting for the other workers."""
     _runs.append(run)
-    _trained.add(type(run).__name__)
+    others_may_wait(type(run).__name__)
+
+
+def others_may_wait(where: str) -> None:
+    """From now on the process ends on an uncaught exception without waiting for the other workers."""
+    _trained.add(where)
 
 
 def forget(run: Abandonable) -> None:

@@ -276,6 +276,11 @@ class Session:
         self.reporter.close()
 
 
+def is_open() -> bool:
+    """Whether a training of this process is open."""
+    return bool(_open)
+
+
 def join(settings: Settings, framework: str) -> DataPlane:
     """The data plane that `settings` name; blocks until all workers are there. This process leaves it when it ends."""
     if settings.comm not in _planes:

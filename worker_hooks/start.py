@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -22,24 +22,36 @@ from worker_hooks.checkpoint import Position
 from worker_hooks.data_source import DataSource
 from worker_hooks.fingerprint import ROW, Fingerprint, difference, fingerprint
 
+ATTACH, BEFORE_ALL, FAILED_BEFORE_ALL = 1, 2, 3  # calls of a script that may come first
+_FIRST_KEY = "dynamix.workers"
 _NONE = np.empty(0, dtype=np.int64)
 FETCHES = (2, 12)  # 12: what is random by one chance in two looks alike on two workers, and differs, once in 4^11 times
 
 
-def check_workers(comm: Comm, key: str, framework: str) -> None:
-    """Raises TrainingError, on every worker, unless those that began the job compute with `framework`. Collective.
+def check_workers(
+    comm: Comm, framework: str, call: int = ATTACH, on_slow: Callable[[float], None] | None = None
+) -> set[int]:
+    """Raises TrainingError, on every worker, unless those that began the job are there with `framework`. Collective.
 
-    Call it before anything else is summed: a buffer of gradients here may be something else on another worker.
+    Call it before anything else is summed: a buffer of gradients here may be something else on another worker. All
+    calls that may come first meet here, under one key.
+
+    Args:
+        call: in which the script is.
+        on_slow: as `Comm.total` has it.
+
+    Returns the calls of all workers. They are the same, but for failures.
     """
-    comm.declare(key)
+    comm.declare(_FIRST_KEY)
     mine = np.zeros((len(FRAMEWORKS), comm.size))
-    mine[FRAMEWORKS.index(framework), comm.rank] = 1
-    workers = comm.total(key, mine.ravel()).reshape(mine.shape)
-    counts = dict(zip(FRAMEWORKS, workers.sum(axis=1).tolist(), strict=True))
+    mine[FRAMEWORKS.index(framework), comm.rank] = call
+    workers = comm.total(_FIRST_KEY, mine.ravel(), on_slow).reshape(mine.shape)
+    counts = dict(zip(FRAMEWORKS, np.count_nonzero(workers, axis=1).tolist(), strict=True))
     if any(count for name, count in counts.items() if name != framework):
-        found = ", ".join(f"{count:.0f} with {name}" for name, count in counts.items() if count)
+        found = ", ".join(f"{count} with {name}" for name, count in counts.items() if count)
         raise TrainingError(f"workers of one job need one framework, found {found}; start them with one script")
-    there, first = set(np.flatnonzero(workers.sum(axis=0)).tolist()), set(range(comm.first_size))
+    calls = workers.sum(axis=0).astype(int)
+    there, first = set(np.flatnonzero(calls).tolist()), set(range(comm.first_size))
     if there != first:
         changes = [
             f"{name_workers(sorted(ranks))} {did}"
@@ -50,6 +62,14 @@ def check_workers(comm: Comm, key: str, framework: str) -> None:
             f"attach() takes the {len(first)} workers that the job began with, and since then {' and '.join(changes)}; "
             "attach all that is trained before anybody comes or goes, or save a checkpoint and start the job again"
         )
+    attaching = [rank for rank in sorted(there) if calls[rank] == ATTACH]
+    if 0 < len(attaching) < len(there):
+        others = [rank for rank in sorted(there) if rank not in attaching]
+        raise TrainingError(
+            f"the workers are at different places of the script: {name_workers(others)} in before_all(), "
+            f"{name_workers(attaching)} in attach(); call before_all() on every worker, outside of any `if`"
+        )
+    return set(calls[sorted(there)].tolist())
 
 
 def check_settings(comm: Comm, key: str, settings: Mapping[str, str]) -> None:

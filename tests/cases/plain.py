@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.utils._pytree import tree_map
 
 Loops = list[list[list[int]]]  # of one attach: loop -> batch -> sample numbers
 
@@ -52,6 +53,9 @@ class PlainRun:
     def evaluate(self, dataset: Any, score: Callable[..., Any]) -> Any:
         with torch.no_grad():
             return score(*dataset[torch.arange(len(dataset))]) / len(dataset)
+
+    def mean(self, values: Any, weight: float = 1.0) -> Any:
+        return tree_map(float, values)
 
     def register(self, **objects: Any) -> None:
         self._registered |= objects

@@ -72,6 +72,12 @@ CASES = {
     "gather_and_weight": r"run.backward\(loss, weight=...\) in iteration 0 after run.gather\(\): .*call run",
     "penalty_on_gathered_gradients": r"torch.autograd.grad\(\) through run.gather\(\): .* leave the gathered rows out",
     "gather_after_the_loop": r"run.gather\(\) of rows with a gradient belongs inside .*under torch.no_grad\(\)",
+    "mean_on_rank_0_only": r"worker 0 calls run.mean\(\) of 'value' after 2 iterations; worker 1 sends the gradients",
+    "mean_of_other_names": r"worker 0 calls run.mean\(\) of 'accuracy' after 1 .*worker 1 calls run.mean\(\) of 'loss'",
+    "mean_with_a_negative_weight": r"worker 1 calls run.mean\(\) got weight=-1.0, expected a number from 0 on",
+    "mean_over_nothing": r"run.mean\(\) got weight=0 on every worker",
+    "before_all_on_one_worker": r"worker 1 in before_all\(\), worker 0 in attach\(\); call before_all\(\) on every",
+    "before_all_after_attach": r"before_all\(\) after attach\(\); call it before",
     "shards_differ": "data set",
     "other_samples": "data set",
     "sampler_without_a_seed": "sampler has drawn another order on some workers .*seed its generator alike",
@@ -101,6 +107,13 @@ def test_all_workers_stop_with_one_error(name: str, server: ForkServer, tmp_path
     assert re.search(CASES[name], errors[0][0]), errors[0][0]
     if name not in CHANGED_BY_THE_SCRIPT:
         assert all("weights unchanged" in worker.output for worker in workers)
+
+
+def test_what_fails_before_all_stops_all(server: ForkServer, tmp_path: Path) -> None:
+    first, second = server.run("tests.cases.harness:refuse", "refused.before_all_that_fails", tmp_path, limit_s=30)
+    assert first.code and "error: no room left for /data" in first.output
+    said = r"error: worker 0 has failed in before_all\(\) with .*prepare: TrainingError: no room left for /data"
+    assert second.code == TrainingError.exit_code and re.search(said, second.output), second.output
 
 
 def test_lengths_that_differ_between_workers_are_refused(server: ForkServer, tmp_path: Path) -> None:

@@ -14,6 +14,6 @@ Memory
   memory           which parts the backward pass repeats
 """
 
-from worker_hooks.mxnet.run import Run, attach
+from worker_hooks.mxnet.run import Run, attach, before_all
 
-__all__ = ["Run", "attach"]
+__all__ = ["Run", "attach", "before_all"]

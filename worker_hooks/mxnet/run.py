@@ -35,6 +35,7 @@ from numpy.typing import NDArray
 
 from dynamix_ps.errors import TrainingError
 from worker_hooks import failure
+from worker_hooks.before_all import Place, run_before_all
 from worker_hooks.checkpoint import Position
 from worker_hooks.data_source import DataSource
 from worker_hooks.memory_ceiling import MemoryCeiling
@@ -50,7 +51,7 @@ from worker_hooks.session import Session
 from worker_hooks.settings import Settings
 from worker_hooks.training import Training
 
-__all__ = ["Run", "attach"]
+__all__ = ["Run", "attach", "before_all"]
 
 failure.install()
 
@@ -92,6 +93,11 @@ def attach(
 
 
 _open: list[Run] = []
+
+
+def before_all(prepare: Callable[[], object] | None = None) -> Place:
+    """As `dynamix_ps.torch.before_all`: worker 0 calls `prepare()` while the others wait. Before `attach`."""
+    return run_before_all(Run.framework, prepare)
 
 
 class Run(Training):

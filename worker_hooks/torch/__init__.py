@@ -1,6 +1,6 @@
 """The hook for torch. Scripts import it as `dynamix_ps.torch`. In reading order:
 
-  join             attach() and shards(): how a script joins the other workers
+  join             attach(), before_all() and shards(): how a script joins the other workers
   run              Run, which its loop uses
   step_hooks       around every step of an optimizer
   watched_calls    what the script calls in torch itself
@@ -42,7 +42,7 @@ from worker_hooks.torch import lazy_dynamo
 
 lazy_dynamo.install()  # before anything else of torch is imported
 
-from worker_hooks.torch.join import attach, shards  # noqa: E402
+from worker_hooks.torch.join import attach, before_all, shards  # noqa: E402
 from worker_hooks.torch.run import Run  # noqa: E402
 
-__all__ = ["Run", "attach", "shards"]
+__all__ = ["Run", "attach", "before_all", "shards"]

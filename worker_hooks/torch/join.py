@@ -11,6 +11,7 @@ from torch.utils.data import DataLoader, IterableDataset
 from dynamix_ps.errors import TrainingError
 from worker_hooks import failure
 from worker_hooks.attached_model import FIRST_SIZE
+from worker_hooks.before_all import Place, run_before_all
 from worker_hooks.data_set import check_map_style
 from worker_hooks.session import Session
 from worker_hooks.settings import Settings
@@ -71,6 +72,25 @@ def attach(
         run.close()
     session = Session.join(settings, Run.framework)
     return Run(models, optimizers, data, session, batch_size, seed, lengths, ema_decay)
+
+
+def before_all(prepare: Callable[[], object] | None = None) -> Place:
+    """Let worker 0 call `prepare()` while the others wait; then all go on. Before `attach`. Collective.
+
+        place = dynamix.before_all(lambda: download(DATA))   # such as to a folder that all hosts share
+        data = read(DATA)                                    # on every worker
+
+    Without `prepare` all workers only wait for each other. Started by plain `python`, it just calls `prepare`. A worker
+    that comes to a job that trains calls nothing, and does not wait: the others have done it.
+
+    Returns:
+        `rank` and `size`, as those of the run that `attach` returns.
+
+    Raises:
+        TrainingError: on the other workers, if `prepare` raises on worker 0, where the exception goes on; on all, if
+            some are in `attach` already; after `attach`.
+    """
+    return run_before_all(Run.framework, prepare)
 
 
 def shards(shards: Sequence[Any], open_shard: Callable[[Any], Iterable[Any]], *, shuffle: bool = True) -> Shards:

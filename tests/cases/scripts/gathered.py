@@ -8,7 +8,7 @@ import torch
 from torch import nn
 from torch.nn.functional import cross_entropy, mse_loss, normalize
 
-from tests.cases.harness import data, net, weights
+from tests.cases.harness import data, flat, net, weights
 
 
 def _start(attach: Any) -> Any:
@@ -120,3 +120,22 @@ def one_ahead(attach: Any) -> Any:
         optimizer.step()
     run.close()
     return weights(model)
+
+
+def own_numbers(attach: Any) -> Any:
+    """Means of the script's own: by samples, of tuples, and of workers that have measured nothing."""
+    model, optimizer, run = _start(attach)
+    held_out = data(50).tensors[1]
+    seen = []
+    for _, x, y in run.batches(iterations=8):
+        optimizer.zero_grad()
+        loss = mse_loss(model(x), y.expand(-1, 4))
+        seen.append(run.mean({"loss": loss.detach(), "mean": x.mean()}, weight=len(x)))
+        run.backward(loss)
+        optimizer.step()
+        with torch.no_grad():
+            mine = model(held_out[run.rank :: run.size]).square().mean().item()
+        seen.append(run.mean((mine, 2.0), weight=len(range(run.rank, 50, run.size))))
+        seen.append(run.mean(3.0 if run.rank == 0 else float("nan"), weight=run.rank == 0))
+    run.close()
+    return [float(one) for one in flat(seen)], weights(model)

@@ -22,6 +22,7 @@ from torch.utils.data import (
 )
 
 import dynamix_ps.torch as dynamix
+from dynamix_ps.errors import TrainingError
 from tests.cases.harness import data, net
 from tests.cases.scripts.kept import flattened
 
@@ -714,3 +715,48 @@ def gather_after_the_loop(attach: Any) -> None:
     model, optimizer, run = _start(attach)
     _train(run, model, optimizer, iterations=2)
     run.gather(model(torch.ones(2, 6)))
+
+
+def _train_and_tell(attach: Any, mean: Any) -> None:
+    """`mean` gets the run, after each step."""
+    model, optimizer, run = _start(attach)
+    for _, x, y in run.batches(iterations=4):
+        optimizer.zero_grad()
+        run.backward(mse_loss(model(x), y))
+        optimizer.step()
+        mean(run)
+    run.close()
+
+
+def mean_on_rank_0_only(attach: Any) -> None:
+    _train_and_tell(attach, lambda run: run.mean(1.0) if run.rank == 0 and run.iteration == 2 else None)
+
+
+def mean_of_other_names(attach: Any) -> None:
+    _train_and_tell(attach, lambda run: run.mean({"loss" if run.rank else "accuracy": 1.0}))
+
+
+def mean_with_a_negative_weight(attach: Any) -> None:
+    _train_and_tell(attach, lambda run: run.mean(1.0, weight=-run.rank))
+
+
+def mean_over_nothing(attach: Any) -> None:
+    _train_and_tell(attach, lambda run: run.mean(1.0, weight=0))
+
+
+def before_all_that_fails(attach: Any) -> None:
+    def prepare() -> None:
+        raise TrainingError(f"no room left for {os.getcwd()[:1]}data")
+
+    dynamix.before_all(prepare)
+
+
+def before_all_on_one_worker(attach: Any) -> None:
+    if os.environ["DMLC_WORKER_ID"] == "1":
+        dynamix.before_all()
+    _start(attach)
+
+
+def before_all_after_attach(attach: Any) -> None:
+    _start(attach)
+    dynamix.before_all()

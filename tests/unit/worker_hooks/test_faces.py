@@ -8,7 +8,10 @@ import importlib.util
 import pytest
 
 
-@pytest.mark.parametrize(("framework", "names"), [("torch", ["Run", "attach", "shards"]), ("mxnet", ["Run", "attach"])])
+@pytest.mark.parametrize(
+    ("framework", "names"),
+    [("torch", ["Run", "attach", "before_all", "shards"]), ("mxnet", ["Run", "attach", "before_all"])],
+)
 def test_both_names_are_the_same_hook(framework: str, names: list[str]) -> None:
     if importlib.util.find_spec(framework) is None:
         pytest.skip(f"{framework} is not installed")

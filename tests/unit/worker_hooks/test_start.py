@@ -10,16 +10,17 @@ from numpy.typing import NDArray
 
 from dynamix_ps.comm.local import LocalComm
 from dynamix_ps.errors import TrainingError
-from worker_hooks.start import check_workers, compare_settings
+from worker_hooks.start import ATTACH, BEFORE_ALL, FAILED_BEFORE_ALL, check_workers, compare_settings
 
 
 class Together(LocalComm):
     """Worker 0 of a job with four slots, which began with those in `first`; `others` are there too, by framework."""
 
-    def __init__(self, first: int, **others: tuple[int, ...]) -> None:
+    def __init__(self, first: int, call: int = ATTACH, **others: tuple[int, ...]) -> None:
+        """`call`: in which the others are."""
         super().__init__()
         self.rank, self.size = 0, 4
-        self._first, self._others = first, others
+        self._first, self._call, self._others = first, call, others
 
     @property
     def first_size(self) -> int:
@@ -27,16 +28,18 @@ class Together(LocalComm):
 
     def declare(self, name: str, rounded: int = 0) -> None: ...
 
-    def total(self, name: str, values: NDArray[Any]) -> NDArray[Any]:
+    def total(self, name: str, values: NDArray[Any], on_slow: Any = None) -> NDArray[Any]:
         rows = values.reshape(2, 4)
         for row, framework in zip(rows, ("torch", "mxnet"), strict=True):
-            row[list(self._others.get(framework, ()))] += 1
+            row[list(self._others.get(framework, ()))] += self._call
         return np.asarray(rows.ravel())
 
 
 def test_all_workers_that_the_job_begins_with_are_there() -> None:
-    check_workers(Together(4, torch=(1, 2, 3)), "x", "torch")
-    check_workers(Together(2, torch=(1,)), "x", "torch")
+    check_workers(Together(4, torch=(1, 2, 3)), "torch")
+    check_workers(Together(2, torch=(1,)), "torch")
+    told = check_workers(Together(4, BEFORE_ALL, torch=(1, 2, 3)), "torch", FAILED_BEFORE_ALL)
+    assert told == {BEFORE_ALL, FAILED_BEFORE_ALL}
 
 
 @pytest.mark.parametrize(
@@ -46,11 +49,12 @@ def test_all_workers_that_the_job_begins_with_are_there() -> None:
         (Together(4, torch=(1, 3)), r"the 4 workers that the job began with, and since then worker 2 went;"),
         (Together(2, torch=(3,)), r"and since then worker 3 came and worker 1 went; attach all"),
         (Together(3, torch=(1,), mxnet=(2,)), r"one framework, found 2 with torch, 1 with mxnet"),
+        (Together(3, BEFORE_ALL, torch=(1, 2)), r"workers 1, 2 in before_all\(\), worker 0 in attach\(\); call before"),
     ],
 )
 def test_what_is_different_is_named(comm: Together, said: str) -> None:
     with pytest.raises(TrainingError, match=said):
-        check_workers(comm, "x", "torch")
+        check_workers(comm, "torch")
 
 
 def test_all_keys_in_which_cluster_files_differ_are_named() -> None:
