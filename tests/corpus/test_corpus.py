@@ -57,6 +57,7 @@ def test_alone_it_is_plain_training(name: str, server: ForkServer, tmp_path: Pat
 def test_two_workers_with_changing_sizes_are_one_process(name: str, server: ForkServer, tmp_path: Path) -> None:
     workers = two_workers(name, server, tmp_path)
     check(name, workers)
+    assert not any(": loss: it " in worker.output for worker in workers), "a warning about a loss that is right"
     sizes = {len(rows) for loops in workers[0].result["recorded"] for batches in loops for rows in batches}
     assert sizes >= {size for size, _ in (SIZES, *(plan for _, plan in PLANS))}, sizes
 

@@ -35,8 +35,18 @@ _TURNED = {"T", "Transpose", "Permute"}
 _FUNCTIONS = {"Pow", "Exp", "Log", "Log1P", "Abs", "Sqrt", "Clamp", "ClampMin", "Softplus", "Sigmoid", "Tanh", "Relu"}
 _CHOICES = {"Where", "Maximum", "Minimum", "MaskedFill", "LogSigmoid", "Xlogy"}
 _BY_ELEMENT = _LINEAR | _SAME_VALUES | _TURNED | _FUNCTIONS | _CHOICES
-_OF_ROWS = _BY_ELEMENT | {"LogSoftmax", "Softmax", "Logsumexp", "Index", "MaskedSelect", "Gather", "Sum", "Mean"}
+_CHOSEN = {"Index", "MaskedSelect", "Gather", "Max", "Min", "Amax", "Amin", "Topk", "Sort"}
+_OF_ROWS = _BY_ELEMENT | _CHOSEN | {"LogSoftmax", "Softmax", "Logsumexp", "Sum", "Mean"}
+_STRAIGHT = _SAME_VALUES | _TURNED | (_LINEAR - {"Mul", "Div"}) | {"Sum", "Mean", "Index", "Gather", "Where"}
+_CURVED_SUMS = {"Var", "Std", "LinalgVectorNorm", "Logsumexp", "Softmax", "LogSoftmax"}
 _BY_NUMBER = {"Embedding", "EmbeddingBag", "Index", "IndexSelect", "Gather"}  # which rows, is data
+
+
+_OF_ALL = (
+    "is no mean over samples: a value of the whole batch is in it, such as a root of a mean, a ratio of sums, a "
+    "variance or a correlation. What is trained is the mean over workers of such losses of each worker's own samples, "
+    "which is not that of all; for this one, compute it over run.gather(outputs), the rows of all workers"
+)
 
 
 class Finding(NamedTuple):
@@ -117,12 +127,15 @@ class LossCheck:
         terms = list(_terms(loss, scale))
         if any(term.is_sum for term in terms):
             self._most_looks = 2  # what it is divided by may be right for one size alone
-        return [
+        found = [
             one
             for term in terms
-            for is_gathered in [any(_kind(one) == GatheredRows.__name__ for one in _below(term.node, None))]
+            for is_gathered in [_is_gathered(term.node)]
             for one in _findings(term, of_all if is_gathered else samples, is_whole, is_gathered)
         ]
+        if not found and samples > 1 and is_whole and _has_value_of_all(loss.grad_fn, samples):
+            return [Finding(_OF_ALL, is_certain=False)]
+        return found
 
     def of_sum(self, loss: torch.Tensor) -> list[Finding]:
         """What is wrong with a loss that is given as a sum."""
@@ -158,7 +171,7 @@ def _findings(term: _Term, samples: int, is_whole: bool, is_gathered: bool) -> I
             yield from _of_sum(term, samples)
     elif found := _of_targets(node):
         yield found
-    elif is_whole and _reduction(node) == "mean" and not _goes_with(term.sizes, samples):
+    elif is_whole and (_reduction(node) == "mean" or _is_of_chosen(node)) and not _goes_with(term.sizes, samples):
         yield Finding(
             f"is a mean over {term.sizes[0]} rows, and this worker's batch has {samples} samples; where the "
             "data decide how many rows a batch has, call run.backward(loss, weight=rows)",
@@ -219,12 +232,82 @@ def _is_over_samples(node: Any, sizes: tuple[int, ...], samples: int) -> bool:
     return sizes[0] == samples or any(_reduction(one) == "none" for one in below)
 
 
+def _is_of_chosen(node: Any) -> bool:
+    """Whether a mean is over rows that a mask or numbers have chosen."""
+    return any(_kind(one) in ("Index", "MaskedSelect") for one in _below(node, _BY_ELEMENT))
+
+
 def _is_of_pairs(node: Any, samples: int) -> bool:
-    """Whether a node multiplies outputs of a model for all samples with outputs for all samples."""
-    if _kind(node) != "Mm" or None in (edges := _edges(node)):
+    """Whether a node joins outputs of a model for all samples with outputs for all samples: by a product of matrices,
+    by distances, or element by element where `z[:, None]` meets `z[None]`."""
+    kind, edges = _kind(node), _edges(node)
+    if kind == "Pdist":
+        return _is_multiple(len(node._saved_self), samples)
+    if len(edges) != 2 or None in edges or any(map(_is_parameter, edges)):
         return False
-    rows, columns = node._saved_self_sym_sizes[0], node._saved_mat2_sym_sizes[1]
-    return _is_multiple(rows, samples) and _is_multiple(columns, samples) and not any(map(_is_parameter, edges))
+    if kind == "Mm":
+        sizes = node._saved_self_sym_sizes[0], node._saved_mat2_sym_sizes[1]
+    elif kind == "Bmm" and len(node._saved_self) == 1:
+        sizes = node._saved_self.shape[1], node._saved_mat2.shape[2]
+    elif kind in ("Cdist", "EuclideanDist"):
+        sizes = node._saved_x1.shape[-2], node._saved_x2.shape[-2]
+    else:
+        return kind in _BY_ELEMENT and sorted(map(_new_dimension, edges)) == [0, 1] and _has_data(node)
+    return all(_is_multiple(size, samples) for size in sizes)
+
+
+def _new_dimension(node: Any) -> int:
+    """Of size 1, which a node puts in; -1: none."""
+    while _kind(node) in ("Expand", "Clone", "ToCopy"):
+        node = _edges(node)[0]
+    return node._saved_dim if _kind(node) == "Unsqueeze" else -1
+
+
+def _has_value_of_all(root: Any, samples: int) -> bool:
+    """Whether a loss has a sum or mean over the samples in it that anything but sums and factors is computed from."""
+    left, seen = [(root, False)], set[Any]()
+    while left and len(seen) < _MOST_NODES:
+        node, is_curved = one = left.pop()
+        if node is None or one in seen:
+            continue
+        seen.add(one)
+        kind, edges = _kind(node), _edges(node)
+        is_all = (is_curved or kind in _CURVED_SUMS) and _is_over_batch(node, samples)
+        if is_all and _has_data(node) and not _is_gathered(node):
+            return True
+        if kind not in _OF_ROWS and not _reduction(node):
+            continue
+        if kind in ("Mul", "Div"):
+            bends = sum(edge is not None and (_takes_data(edge) or _has_data(edge)) for edge in edges) > 1
+        else:
+            bends = kind not in _STRAIGHT
+        left += [(edge, is_curved or bends) for edge in edges]
+    return False
+
+
+def _is_gathered(node: Any) -> bool:
+    """Whether rows of all workers are in it, that `run.gather` has given."""
+    return any(_kind(one) == GatheredRows.__name__ for one in _below(node, None))
+
+
+def _is_over_batch(node: Any, samples: int) -> bool:
+    """Whether a node makes one value of all samples, which are its rows."""
+    kind = _kind(node)
+    if kind == "Mm":
+        of_parameters = None in _edges(node) or any(map(_is_parameter, _edges(node)))
+        return not of_parameters and _is_multiple(node._saved_self_sym_sizes[1], samples)
+    if _reduction(node) in ("mean", "sum"):
+        return _is_multiple(len(node._saved_target), samples)
+    if kind in ("Sum", "Mean"):
+        sizes = () if _joins_numbers(node) else tuple(node._saved_self_sym_sizes)
+    elif kind in _CURVED_SUMS:
+        sizes = tuple((node._saved_result if kind.endswith("Softmax") else node._saved_self).shape)
+    else:
+        return False
+    dims = getattr(node, "_saved_dim", None)
+    dims = (dims,) if isinstance(dims, int) else dims or ()
+    whole = not dims or any(_signed(dim) % len(sizes) == 0 for dim in dims)
+    return bool(sizes) and whole and _is_multiple(sizes[0], samples)
 
 
 def _is_parameter(node: Any) -> bool:
@@ -235,12 +318,13 @@ def _is_parameter(node: Any) -> bool:
 
 def _has_data(node: Any) -> bool:
     """Whether a node depends on more than parameters: something without a gradient goes into it, but for constants."""
-    for one in _below(node, None):
-        if _kind(one) in _BY_NUMBER or isinstance(one, BackwardCFunction):
-            return True
-        if None in _edges(one) and _kind(one) not in _BY_ELEMENT and not _reduction(one):
-            return True
-    return False
+    return any(map(_takes_data, _below(node, None)))
+
+
+def _takes_data(node: Any) -> bool:
+    if _kind(node) in _BY_NUMBER or isinstance(node, BackwardCFunction):
+        return True
+    return None in _edges(node) and _kind(node) not in _BY_ELEMENT and not _reduction(node)
 
 
 def _below(node: Any, through: Set[str] | None) -> Iterator[Any]:

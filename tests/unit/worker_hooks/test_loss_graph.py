@@ -24,6 +24,7 @@ tokens = torch.randint(5, (SAMPLES, 3))
 next_tokens = torch.randint(4, (SAMPLES, 3))
 mask = torch.arange(SAMPLES * 3).reshape(SAMPLES, 3) % 5 > 0
 class_weights = torch.tensor([1.0, 2.0, 1.0, 1.0])
+centers = nn.Parameter(torch.randn(SAMPLES, 4))  # as many as the batch has samples
 mixed = nn.Parameter(torch.randn(SAMPLES, 6))  # as many rows as the batch has samples
 
 
@@ -81,7 +82,14 @@ MEANS: dict[str, Callable[[], torch.Tensor]] = {
     "noisy weights": lambda: (
         F.mse_loss(model(x), y) + ((mixed + torch.randn(SAMPLES, 6) * mixed.exp()).pow(2).sum() - mixed.sum()) / 640
     ),
-    "a number of outputs": lambda: F.mse_loss(model(x), y) + model(x).mean(0).square().sum(),
+    "sum over values of means over samples": lambda: F.mse_loss(model(x), y, reduction="none").mean(0).sum() / 4,
+    "norms of samples": lambda: (model(x).norm(dim=1) - 1).square().mean() + F.cosine_similarity(model(x), y).mean(),
+    "softmax of values": lambda: (model(x).softmax(1) * model(x).log_softmax(1)).sum(1).mean(),
+    "stacked losses of samples": lambda: torch.stack([F.mse_loss(one, y[0]).sqrt() for one in model(x)]).mean(),
+    "distances to centers": lambda: torch.mean(torch.cdist(x @ model.weight.T, centers).min(1).values),
+    "centers by element": lambda: torch.mean((model(x)[:, None] - centers[None]).square().sum(2).min(1).values),
+    "chosen values": lambda: -model(x).log_softmax(1)[torch.arange(SAMPLES), classes].mean(),
+    "multiplied by data": lambda: (model(x) * y).sum(1).exp().mean() * x.std(),
     "rare classes": lambda: nn.BCEWithLogitsLoss(pos_weight=torch.full((4,), 3.0))(model(x), y.sigmoid()),
 }  # fmt: skip
 NO_MEANS: dict[str, tuple[Callable[[], torch.Tensor], str]] = {
@@ -109,10 +117,28 @@ NO_MEANS: dict[str, tuple[Callable[[], torch.Tensor], str]] = {
     "ignored": (lambda: of_tokens(ignored=True), r"weight=\(targets != -100\).sum\(\)"),
     "ignored class": (lambda: F.cross_entropy(model(x), classes, ignore_index=2), r"\(targets != 2\)"),
 }
+PAIRS, OF_ALL = "pairs of each worker's own samples", "is no mean over samples: a value of the whole batch"
 IN_DOUBT: dict[str, tuple[Callable[[], torch.Tensor], str]] = {
     "pairs": (pairs, r"pairs of each worker's own samples, .* compute it over run.gather\(outputs\)"),
     "pairs of two views": (lambda: pairs(2), "pairs of each worker's own samples"),
+    "distances": (lambda: torch.mean(torch.cdist(model(x), model(x)).max(1).values), PAIRS),
+    "distances by products": (lambda: torch.mean(torch.cdist(*[model(torch.cat([x] * 5))] * 2)), PAIRS),
+    "distances of half of the pairs": (lambda: F.pdist(torch.cat([model(x)] * 2)).mean(), PAIRS),
+    "pairs by element": (lambda: (model(x)[:, None] - model(x)[None]).square().sum(2).exp().mean(), PAIRS),
+    "pairs by einsum": (lambda: torch.einsum("id,jd->ij", model(x), model(x)).exp().mean(), PAIRS),
     "chosen rows": (lambda: F.mse_loss(model(x)[:5], y[:5]), "mean over 5 rows, .*8 samples"),
+    "rows by a mask": (lambda: (model(x) - y)[classes > 0].abs().mean(), "mean over 6 rows, .*8 samples"),
+    "root of a mean": (lambda: F.mse_loss(model(x), y).sqrt(), OF_ALL),
+    "beside a mean": (lambda: F.mse_loss(model(x), y) + 0.1 * (model(x) - y).abs().mean().log(), OF_ALL),
+    "means of outputs": (lambda: F.mse_loss(model(x), y) + model(x).mean(0).square().sum(), OF_ALL),
+    "variance": (lambda: F.relu(1 - model(x).var(0)).mean(), OF_ALL),
+    "deviation": (lambda: model(x).std(), OF_ALL),
+    "around the mean": (lambda: (model(x) - model(x).mean(0)).square().mean(), OF_ALL),
+    "ratio of means": (lambda: (model(x) * y).mean() / model(x).square().mean(), OF_ALL),
+    "times its mean": (lambda: (model(x) * model(x).mean(0)).sum() / SAMPLES, OF_ALL),
+    "correlation": (lambda: (model(x).T @ model(2 * x) / SAMPLES - torch.eye(4)).square().sum(1).mean(), OF_ALL),
+    "norm of all": (lambda: torch.linalg.vector_norm(model(x) - y), OF_ALL),
+    "softmax over samples": (lambda: -model(x).log_softmax(0).mean(), OF_ALL),
     "several batches": (lambda: F.mse_loss(model(x), y, reduction="sum") / (40 * SAMPLES), "sum divided by 320"),
 }
 
@@ -152,6 +178,8 @@ def gathered(rows: torch.Tensor, times: int = 3) -> torch.Tensor:
 GATHERED: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "pairs": lambda z: F.cross_entropy(z @ z.T / 0.5, torch.arange(len(z)).roll(1)),
     "distances": lambda z: F.relu(1 - torch.cdist(z, z)).mean(),
+    "correlations": lambda z: (z.T @ z / len(z) - torch.eye(4)).square().sum(),
+    "variances": lambda z: F.relu(1 - z.std(0)).mean() + F.mse_loss(z, 2 * z).sqrt(),
     "sum over all samples": lambda z: (z @ z.T).logsumexp(1).sum() / len(z),
     "beside own samples": lambda z: (z @ z.T).logsumexp(1).mean() + F.mse_loss(model(x), y),
 }
