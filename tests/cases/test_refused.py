@@ -15,6 +15,7 @@ from tests.forked import ForkServer, write_cluster_file
 CASES = {
     "unattached_optimizer": r"an optimizer \(Adam\) steps parameters that no training sums.*pass all models and",
     "lbfgs": "LBFGS calls its closure many times",
+    "no_optimizer": r"attach\(\) got no optimizer, so nobody sees a step.*SGD\(model.parameters\(\), lr\) makes",
     "sparse_adam": "SparseAdam needs sparse gradients",
     "sharded_optimizer": "ZeroRedundancyOptimizer keeps a part of its state on each worker.*give attach",
     "sync_batch_norm": "SyncBatchNorm .* not supported; use BatchNorm",

@@ -132,6 +132,11 @@ def with_loading(
 
 def check_optimizers(optimizers: Sequence[torch.optim.Optimizer]) -> None:
     """Raises TrainingError for optimizers whose steps would differ between workers, or need other workers."""
+    if not optimizers:
+        raise TrainingError(
+            "attach() got no optimizer, so nobody sees a step, and the learning rate cannot follow the batch sizes; "
+            "give attach() the optimizer. torch.optim.SGD(model.parameters(), lr) makes the steps p -= lr * p.grad"
+        )
     for optimizer in optimizers:
         if not isinstance(optimizer, torch.optim.Optimizer):
             inside = [name for name, one in getattr(optimizer, "__dict__", {}).items() if _is_optimizer(one)]

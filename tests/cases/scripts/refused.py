@@ -193,6 +193,11 @@ def lbfgs(attach: Any) -> None:
     attach(model, torch.optim.LBFGS(model.parameters()), data())
 
 
+def no_optimizer(attach: Any) -> None:
+    """The script would change its weights by hand."""
+    attach(net(), [], data())
+
+
 def sparse_adam(attach: Any) -> None:
     model = nn.Embedding(10, 1, sparse=True)
     attach(model, torch.optim.SparseAdam(model.parameters()), data())
