@@ -12,6 +12,7 @@ A script is one that people write, with the lines that the hook needs, at most 8
   count too.
 - It says no types of floating-point numbers: the test switches to float64. Random numbers with a row for each sample
   may be drawn by `torch.randn`, `rand`, `randint`, their `_like` forms and dropout.
+- Batch norm comes before `run.gather`, not behind it: the one process computes it over the part of each worker.
 - Its first batch size is 32, and its data set has 200 samples or more.
 - A script that cannot be right on several workers says so at the end of its docstring: `refused: REGEX`. Then all
   workers must stop with an error in which the expression is found, before a weight changes; one process trains it.
