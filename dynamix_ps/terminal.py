@@ -25,6 +25,8 @@ def print_line(console: Console, text: Text) -> None:
 
 def printable(line: str) -> Text:
     """A role's line as text: its own colours are kept, nothing in it can steer our terminal."""
+    if line.isprintable():
+        return Text(line)
     text = Text.from_ansi(line)
     kept = "".join(char if char.isprintable() or char == "\t" else "\N{REPLACEMENT CHARACTER}" for char in text.plain)
     return text if kept == text.plain else Text(kept)

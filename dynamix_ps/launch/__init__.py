@@ -26,7 +26,8 @@ The launcher, while the roles run
   start_over      on which hosts a job that was lost as a whole begins again
   verdict         decides whether the run goes on, is complete or has failed
   observe         records and shows the run while it goes on
-  logs            what roles print: one file per role, and prefixed lines on the terminal
+  logs            what roles print: one file per role
+  shown_output    the same on the terminal, line by line; of a flood, some
   host_links      the links to all agents, and the loop that serves them
   interrupts      Ctrl-C and other signals to the launcher
   ask_to_leave    asks it, from another process, to let a worker leave

@@ -126,8 +126,7 @@ class ElasticHosts(RunHosts):
         self._tell("host_lost", host=host, reason=link.lost, roles=[state.role.name for state in lost])
         for state in lost:
             state.lost_with = host
-            for line in state.log.write(b"", final=True):
-                self._show(state.role.name, line)
+            self._show(state.role.name, state.log.write(b"", final=True), state.log.problem is not None)
             self._ended(state, Ended(state.role.name, -signal.SIGKILL, 0.0))
 
     def _reach_again(self, host: str) -> None:

@@ -31,12 +31,12 @@ from dynamix_ps.launch.holdings import new_scratch_path, new_shm_prefix
 from dynamix_ps.launch.host_checks import host_checks
 from dynamix_ps.launch.host_table import host_lines
 from dynamix_ps.launch.interrupts import Interrupts
-from dynamix_ps.launch.logs import PrefixedOutput
 from dynamix_ps.launch.observe import Observer
 from dynamix_ps.launch.placement import Placement, ThisMachine
 from dynamix_ps.launch.plan import RunPlace, as_shell, hosts_with_roles, job_roles, plan_roles
 from dynamix_ps.launch.ports import choose_ports
 from dynamix_ps.launch.preflight import expected_of_hosts, preflight
+from dynamix_ps.launch.shown_output import PrefixedOutput
 from dynamix_ps.launch.start_over import start_over
 from dynamix_ps.launch.supervise import Supervisor
 from dynamix_ps.launch.targets import Allocation, target_of
@@ -195,6 +195,7 @@ class _Run:
         finally:
             self.hosts_given_up = hosts.given_up
             hosts.finish()
+            show.finish()
             if hosts.problem:
                 self._notes.append(hosts.problem)
             if hosts.unconfirmed:
@@ -211,7 +212,7 @@ class _Run:
             self._recorder.event("launch", roles=list(hosts.roles), emulation=hosts.emulation, resume=given)
             if is_exposed(self._config):
                 self._recorder.event("degraded", what="encryption", detail=EXPOSED)
-            observer = Observer(self._recorder, live, hosts, self._placement)
+            observer = Observer(self._recorder, live, hosts, self._placement, show)
             elastic = self._config.elastic.min_workers is not None
             limits = Limits.of(self._config.timeouts, len(hosts.names), elastic)
             supervisor = Supervisor(hosts, show, observer, self._interrupts, limits)

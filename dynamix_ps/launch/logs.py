@@ -1,22 +1,14 @@
-"""Output of the roles: one file per role, and lines with a coloured prefix on the terminal."""
+"""Output of the roles: one file per role, and the lines that are complete."""
 
 from __future__ import annotations
 
 import codecs
 from collections import deque
-from collections.abc import Sequence
 from pathlib import Path
 from typing import IO
 
-from rich.console import Console
-from rich.text import Text
-
-from dynamix_ps.run_record.role_files import DEGRADED
-from dynamix_ps.terminal import print_line, printable
-
 MAX_LINE = 8192  # characters; longer output without a newline is cut into such pieces
 LAST_LINES = 20
-_COLOURS = ("cyan", "green", "yellow", "magenta", "blue", "bright_cyan", "bright_green", "bright_yellow")
 
 
 class LineSplitter:
@@ -35,7 +27,7 @@ class LineSplitter:
         if final and self._rest:
             lines.append(self._rest)
             self._rest = ""
-        return [_last_state(line) for line in lines]
+        return [_last_state(line) if "\r" in line else line for line in lines]
 
 
 def _last_state(line: str) -> str:
@@ -80,21 +72,3 @@ class RoleLog:
     def _give_up(self, error: OSError) -> None:
         self.problem = f"{self.path}: {error.strerror or error}; its output is only on the terminal from here on"
         self._file = None
-
-
-class PrefixedOutput:
-    """Prints lines of all roles, each behind the role's name.
-
-    Leaves out lines about a degradation, which stand in the role's log: the live view tells them once for all roles.
-    """
-
-    def __init__(self, console: Console, names: Sequence[str]) -> None:
-        self._console = console
-        self._width = max(map(len, names), default=0)
-        self._colours = {name: _COLOURS[index % len(_COLOURS)] for index, name in enumerate(names)}
-
-    def __call__(self, name: str, line: str) -> None:
-        if DEGRADED in line:
-            return
-        prefix = Text(f"{name:<{self._width}} | ", style=self._colours.get(name, ""))
-        print_line(self._console, prefix + printable(line))

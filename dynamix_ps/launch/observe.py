@@ -6,6 +6,7 @@ import time
 from typing import Protocol
 
 from dynamix_ps.launch.placement import Placement, Speeds
+from dynamix_ps.launch.shown_output import PrefixedOutput
 from dynamix_ps.launch.verdict import Progress
 from dynamix_ps.report.live.view import LiveView
 from dynamix_ps.report.recorder import Recorder
@@ -33,11 +34,13 @@ class Observer:
         live: LiveView,
         speeds: EmulatedSpeeds,
         placement: Placement,
+        output: PrefixedOutput,
     ) -> None:
         self._recorder = recorder
         self._live = live
         self._speeds = speeds
         self._placement = placement
+        self._output = output
         self._engaged_s: float | None = None
         self._watch = JsonLinesTail(recorder.folder.arbitrator_dir / "watch.jsonl")
         self._refreshed_s = 0.0
@@ -50,6 +53,7 @@ class Observer:
             self._record_watch()
         except OSError as error:
             self.problem = f"recording: {error.strerror or error}; part of the record is lost"
+        self._output.tick()
         progress = self._progress()
         now_s = time.time()  # the clock of the workers' lines
         if self._engaged_s is None and len(progress.started) >= self._recorder.config.first_workers:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
+import fcntl
 import os
 import signal
 import subprocess
@@ -17,8 +19,9 @@ if TYPE_CHECKING:  # it imports the whole schema of cluster files, and every rol
     from dynamix_ps.launch.plan import RoleSpec
 
 _PR_SET_PDEATHSIG = 1
-_READ_BYTES = 1 << 16
-_MOST_READS = 1000  # after the end of a role
+_PIPE_BYTES = 1 << 20  # what a role may print while this process does something else
+READ_BYTES = 1 << 18
+_MOST_READS = 250  # after the end of a role
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
@@ -75,6 +78,8 @@ class RoleProcess:
         assert self._process.stdout is not None
         self.pipe = self._process.stdout
         os.set_blocking(self.pipe.fileno(), False)
+        with contextlib.suppress(OSError):  # the user's limit for pipes is reached: it stays as it is
+            fcntl.fcntl(self.pipe, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
 
     @property
     def pid(self) -> int:
@@ -95,7 +100,7 @@ class RoleProcess:
     def read(self) -> bytes | None:
         """Bytes from the pipe; empty at its end, none while it holds nothing. Never blocks."""
         try:
-            return os.read(self.pipe.fileno(), _READ_BYTES)
+            return os.read(self.pipe.fileno(), READ_BYTES)
         except BlockingIOError:
             return None
 

@@ -10,9 +10,10 @@ from pathlib import Path
 
 from dynamix_ps.launch.agent_messages import Ended, FromAgent, Output, Started, Suspended
 from dynamix_ps.launch.plan import RoleSpec, role_environment
-from dynamix_ps.launch.process import RoleProcess
+from dynamix_ps.launch.process import READ_BYTES, RoleProcess
 
 _POLL_S = 0.02
+_GATHER_S = 0.01  # after a pipe was emptied: a role that flushes each line would wake this process for each
 
 
 class RoleGroup:
@@ -38,6 +39,7 @@ class RoleGroup:
         self._has_room, self._before_end = has_room, before_end
         self._processes: dict[str, RoleProcess] = {}
         self._suspended: set[str] = set()
+        self._emptied_s: dict[str, float] = {}  # when the pipe of each was read to its end, monotonic
         self._listening = True
 
     @property
@@ -104,13 +106,17 @@ class RoleGroup:
         self._send(Ended(process.spec.name, process.exit_code, time.monotonic() - process.ended_s))
 
     def _read(self, process: RoleProcess) -> None:
+        name = process.spec.name
+        time.sleep(max(0.0, self._emptied_s.get(name, 0.0) + _GATHER_S - time.monotonic()))
         data = process.read()
         if data is None:
             return
+        if len(data) < READ_BYTES:
+            self._emptied_s[name] = time.monotonic()
         if not data:  # it has closed its output, and may run on
             self._unlisten(process)
             process.pipe.close()
-        self._send(Output(process.spec.name, not data, data))
+        self._send(Output(name, not data, data))
 
     def _set_listening(self, listening: bool) -> None:
         self._listening = listening

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -42,6 +42,7 @@ from dynamix_ps.launch.interrupts import Interrupts
 from dynamix_ps.launch.logs import RoleLog
 from dynamix_ps.launch.plan import JobRole, hosts_with_roles, job_roles
 from dynamix_ps.launch.role_state import RoleState
+from dynamix_ps.launch.shown_output import Show
 from dynamix_ps.run_record.run_folder import RunFolder
 
 PREPARE_S = 60.0  # until all hosts are ready
@@ -71,7 +72,7 @@ class RunHosts:
         folder: the launcher's run folder.
         target: how hosts are reached.
         events: gets what agents tell.
-        show: called with (role, line) for everything that roles print.
+        show: called for everything that roles print.
         interrupts: signals to the launcher.
         authority: makes the certificates of the hosts; none: calls between roles are not encrypted.
     """
@@ -82,7 +83,7 @@ class RunHosts:
         folder: RunFolder,
         target: Target,
         events: Events,
-        show: Callable[[str, str], None],
+        show: Show,
         interrupts: Interrupts,
         authority: Authority | None = None,
     ) -> None:
@@ -267,8 +268,8 @@ class RunHosts:
             self._news_s = time.monotonic()
         if isinstance(message, Output):
             state = self._state(host, message.role)
-            for line in state.log.write(message.data, final=message.last):
-                self._show(message.role, line)
+            lines = state.log.write(message.data, final=message.last)
+            self._show(message.role, lines, state.log.problem is not None)
         elif isinstance(message, Started):
             self._state(host, message.role).started = True
         elif isinstance(message, Ended):

@@ -10,6 +10,7 @@ from dataclasses import replace
 from dynamix_ps.launch.elastic_hosts import ElasticHosts
 from dynamix_ps.launch.interrupts import Interrupts
 from dynamix_ps.launch.role_state import RoleState
+from dynamix_ps.launch.shown_output import Show
 from dynamix_ps.launch.verdict import (
     Ending,
     Limits,
@@ -32,7 +33,7 @@ class Supervisor:
 
     Args:
         hosts: prepared, with all roles.
-        show: called with ("launcher", line) for what the user should know at once.
+        show: called as the "launcher" for what the user should know at once.
         observe: called every TICK_S; returns what the workers' hooks have reported.
         interrupts: signals to the launcher.
         limits: how long each phase may take.
@@ -41,7 +42,7 @@ class Supervisor:
     def __init__(
         self,
         hosts: ElasticHosts,
-        show: Callable[[str, str], None],
+        show: Show,
         observe: Callable[[], Progress],
         interrupts: Interrupts,
         limits: Limits,
@@ -94,7 +95,7 @@ class Supervisor:
 
     def _judge(self) -> Ending | None:
         if self._interrupts.count:
-            self._show("launcher", f"{self._interrupts.first}: stopping in order; a second one kills")
+            self._show("launcher", [f"{self._interrupts.first}: stopping in order; a second one kills"], True)
             return interrupted(self._interrupts.first)
         progress = self._progress = self._observe()
         if ending := self._without_lost_hosts():

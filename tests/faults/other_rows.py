@@ -11,6 +11,12 @@ SURROUNDINGS = (
     SurroundingsFault("all-streams-closed", "standard input, output and error are closed", DONE),
     SurroundingsFault("stdout-full", "standard output is /dev/full", DONE),
     SurroundingsFault("stdout-reader-gone", "who reads the output ends after a line (| head -1)", DONE),
+    SurroundingsFault(
+        "output-flood",
+        "workers print 200,000 lines without pause, then 10 MB without a newline: the logs have every byte, and the "
+        "terminal the first and last lines, and how many it leaves out",
+        DONE,
+    ),
     SurroundingsFault("disk-full-in-training", "the disk with the run folder is full while workers train", DONE),
     SurroundingsFault(
         "disk-full-at-a-checkpoint",

@@ -55,6 +55,29 @@ def in_shell(line: str) -> Callable[[Path, Outcome], None]:
     return run
 
 
+FLOOD = b"a line of some output\n" * 200_000 + b"x" * 10_000_000 + b"\nthe last line\n"
+
+
+def output_flood(folder: Path, outcome: Outcome) -> None:
+    body = """
+line = b"a line of some output\\n"
+started()
+for _ in range(200_000):
+    os.write(1, line)
+for _ in range(10):
+    os.write(2, b"x" * 1_000_000)
+os.write(1, b"\\nthe last line\\n")
+finished()
+"""
+    with job(folder, body) as running:
+        running.ends_with(outcome)
+        for name in ("worker-0", "worker-1"):
+            assert (running.run_folder / "logs" / f"{name}.log").read_bytes() == FLOOD
+            assert re.search(rf"{name} +\| \.\.\. [\d,]+ more lines in {name}\.log\n", running.output)
+            assert re.search(rf"{name} +\| the last line\n", running.output)
+        assert running.output.count("a line of some output") < 20_000
+
+
 @contextmanager
 def _disk(place: Path, size_bytes: int) -> Iterator[None]:
     place.mkdir()
@@ -207,6 +230,7 @@ MADE: dict[str, Callable[[Path, Outcome], None]] = {
     "all-streams-closed": in_shell("LAUNCH <&- >&- 2>&-"),
     "stdout-full": in_shell("LAUNCH >/dev/full"),
     "stdout-reader-gone": in_shell("set -o pipefail; LAUNCH | head -1"),
+    "output-flood": output_flood,
     "disk-full-in-training": disk_full_in_training,
     "disk-full-at-a-checkpoint": disk_full_at_a_checkpoint,
     "disk-full-at-start": disk_full_at_start,

@@ -6,7 +6,7 @@ import os
 import selectors
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from unittest.mock import patch
 
@@ -113,8 +113,8 @@ class Rig:
             self.then()
             return Progress(started=frozenset(range(len(self.roles))))
 
-        def show(role: str, line: str) -> None:
-            self.lines.append((role, line))
+        def show(role: str, lines: Sequence[str], whole: bool) -> None:
+            self.lines.extend((role, line) for line in lines)
 
         self.target = OneGroup(self.roles)
         roles = tuple(JobRole(spec.name, spec.role, spec.rank) for spec in self.roles)

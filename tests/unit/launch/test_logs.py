@@ -1,20 +1,13 @@
-"""Role output: the file gets it completely and unchanged, and it cannot control the terminal."""
+"""Role output: the file gets it completely and unchanged."""
 
 from __future__ import annotations
 
-import io
-import os
 from pathlib import Path
-from typing import TextIO, cast
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from rich.console import Console
 
-from dynamix_ps.launch.logs import LAST_LINES, MAX_LINE, LineSplitter, PrefixedOutput, RoleLog
-from dynamix_ps.run_record.role_files import DEGRADED
-from dynamix_ps.terminal import TolerantStream
+from dynamix_ps.launch.logs import LAST_LINES, MAX_LINE, LineSplitter, RoleLog
 
 
 @given(st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\r")), st.lists(st.integers(1, 7)))
@@ -45,6 +38,13 @@ def test_endless_lines_are_cut() -> None:
     assert [len(line) for line in lines] == [MAX_LINE, MAX_LINE]
 
 
+def test_a_long_output_without_a_newline_keeps_one_piece_in_memory() -> None:
+    splitter = LineSplitter()
+    for _ in range(40):
+        splitter.feed(b"x" * (1 << 18))
+    assert sum(map(len, splitter.feed(b"", final=True))) <= MAX_LINE
+
+
 def test_the_file_holds_the_bytes_as_they_came_and_the_tail_the_last_lines(tmp_path: Path) -> None:
     log = RoleLog(tmp_path / "r.log")
     raw = b"".join(b"line %d \xff\r\n" % number for number in range(50)) + b"no newline"
@@ -69,45 +69,3 @@ def test_a_folder_that_is_gone_is_noted(tmp_path: Path) -> None:
     log = RoleLog(tmp_path / "none" / "r.log")
     assert log.write(b"one\n", final=True) == ["one"]
     assert log.problem is not None
-
-
-def output(line: str) -> str:
-    stream = io.StringIO()
-    PrefixedOutput(Console(file=stream, width=20), ["server-0", "worker-10"])("server-0", line)
-    return stream.getvalue()
-
-
-def test_lines_are_prefixed_never_wrapped_and_never_taken_for_markup() -> None:
-    assert output("[bold]a[/bold] :smile: " + "x" * 30) == f"server-0  | [bold]a[/bold] :smile: {'x' * 30}\n"
-
-
-def test_a_degradation_is_left_to_the_live_view_which_tells_it_once_for_all_roles() -> None:
-    assert output(f"WARNING {DEGRADED}worker 0: network metrics: no eBPF") == ""
-
-
-def test_control_characters_cannot_steer_the_terminal() -> None:
-    shown = output("a\x1b[31mred\x1b[0m\x1b[2J\x07\x08b\tc")
-    assert "\x1b" not in shown
-    assert "\x07" not in shown
-    assert "red" in shown
-    assert "\tc" in shown or "c" in shown
-
-
-def test_a_reader_that_went_away_does_not_end_the_run() -> None:
-    reading, writing = os.pipe()
-    with os.fdopen(writing, "w") as stream:
-        os.close(reading)
-        console = Console(file=cast(TextIO, TolerantStream(stream)))
-        show = PrefixedOutput(console, ["w"])
-        show("w", "one")
-        show("w", "two")
-
-
-@pytest.mark.parametrize(
-    ("encoding", "shown"), [("ascii", b"h?llo ?"), ("latin-1", b"h\xe9llo ?"), ("utf-8", "héllo 批".encode())]
-)
-def test_what_the_encoding_of_the_terminal_lacks_is_shown_as_a_question_mark(encoding: str, shown: bytes) -> None:
-    written = io.BytesIO()
-    terminal = io.TextIOWrapper(written, encoding=encoding, write_through=True)
-    TolerantStream(terminal).write("héllo 批")
-    assert written.getvalue() == shown

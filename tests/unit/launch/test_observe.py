@@ -12,6 +12,7 @@ from dynamix_ps.launch import observe
 from dynamix_ps.launch.emulate import Emulation
 from dynamix_ps.launch.observe import Observer
 from dynamix_ps.launch.placement import Speeds, ThisMachine
+from dynamix_ps.launch.shown_output import PrefixedOutput
 from dynamix_ps.report.live.view import LiveView
 from dynamix_ps.report.recorder import Recorder
 from tests.unit.synthetic_run import START_S, append, config, new_folder, started
@@ -29,8 +30,9 @@ def test_a_pause_does_not_count_for_the_stage(tmp_path: Path, monkeypatch: pytes
     folder, placement, now_s = new_folder(tmp_path), Recording(), [START_S]
     monkeypatch.setattr(observe.time, "time", lambda: now_s[0])
     recorder = Recorder(folder, config(2), clock=lambda: START_S)
-    live = LiveView(recorder.state, Console(file=io.StringIO()))
-    observer = Observer(recorder, live, Emulation("none", "", (1.0, 1.0)), placement)
+    console = Console(file=io.StringIO())
+    live, output = LiveView(recorder.state, console), PrefixedOutput(console, ())
+    observer = Observer(recorder, live, Emulation("none", "", (1.0, 1.0)), placement, output)
 
     def look(after_s: float) -> None:
         now_s[0] = START_S + after_s

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import selectors
+from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -90,8 +91,8 @@ class Rig:
         self.folder = new_folder(folder)
         self.interrupts = Interrupts()
 
-        def show(role: str, line: str) -> None:
-            self.lines.append((role, line))
+        def show(role: str, lines: Sequence[str], whole: bool) -> None:
+            self.lines.extend((role, line) for line in lines)
 
         self.hosts = ElasticHosts(config, self.folder, self, self, show, self.interrupts, authority)
 
