@@ -131,6 +131,7 @@ bench-parts: setup
 	$(BIN)/python -m benchmarks.parts.loader --json bench-loader.json
 	$(BIN)/python -m benchmarks.parts.probe --json bench-probe.json  # as root
 	$(BIN)/python -m benchmarks.parts.launch --json bench-launch.json  # as root, with sshd
+	$(BIN)/python -m benchmarks.parts.output --json bench-output.json
 	$(BIN)/python -m benchmarks.parts.decision --json bench-decision.json
 	$(BIN)/python -m benchmarks.parts.reporters --json bench-reporters.json
 	$(BIN)/python -m benchmarks.parts.rehearsal --json bench-rehearsal.json

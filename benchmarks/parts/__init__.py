@@ -11,6 +11,7 @@
     loader              samples per second of a DataLoader, with the hook and without
     probe               what watching the network costs
     first_hour          what adapting costs a newcomer's first runs: the examples beside fixed sizes
+    output              what lines on the terminal cost, and how many per second the launcher takes
     launch              seconds from the command to the first iteration on several hosts, beside torchrun
     decision            time of a decision of a policy
     decision_path       modules and calls from a closed window to a published plan
@@ -29,6 +30,7 @@ Shared:
     comm_worker         a worker of `comm`
     comm_curve_worker   a worker of `comm_curve`
     comm_limits         what sums over a network can reach at best, and the bars
+    output_worker       a worker of `output`
     launch_worker       a worker of `launch`
     first_hour_evaluation   a training of `first_hour` in which worker 0 alone evaluates
     reporter_process    a process that stands for many workers in `reporters`
