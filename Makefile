@@ -22,7 +22,7 @@ WITH := $(if $(filter no,$(MXNET)),without-mxnet,mxnet)
 PINNED := requirements.txt requirements-$(WITH).txt
 HASHED := $(BIN)/python -m pip install -q --no-compile --no-deps --require-hashes
 HASHED_TORCH := $(HASHED) -r requirements-torch-cpu.lock 2>/dev/null || { \
-	    echo "torch: no CPU build here; taking the one for CUDA by its hash, and the libraries it needs by version"; \
+	    echo "torch: no CPU build here; taking the one for CUDA and the libraries that it needs, by their hashes"; \
 	    $(HASHED) -r requirements-torch.lock; }
 PLATFORM := $(shell $(PYTHON) -c 'import platform, sys; print(sys.platform, platform.machine(), *sys.version_info[:2])')
 comma := ,
@@ -82,8 +82,8 @@ endif
 demo: setup
 	$(BIN)/dynamix launch -c configs/demo.yaml
 
-# By uv. torch has its own: the CPU build, from the folder $PIP_FIND_LINKS where there is one, and the builds that a plain
-# package index has, whose libraries of CUDA are not locked.
+# By uv. torch has its own: the CPU build, from the folder $PIP_FIND_LINKS where there is one, and the build for CUDA with
+# its libraries, which a plain package index has. The image (docker/Dockerfile) has what this package needs and no more.
 lock:
 	$(PYTHON) -m venv build/lock
 	build/lock/bin/python -m pip install -q uv
@@ -91,7 +91,9 @@ lock:
 	$(COMPILE) $(CPU_BUILD) --no-emit-package torch requirements.txt requirements-mxnet.txt -o requirements-mxnet.lock
 	$(COMPILE) $(CPU_BUILD) --no-emit-package torch requirements.txt requirements-without-mxnet.txt \
 	    -o requirements-without-mxnet.lock
-	$(COMPILE) --no-deps build/lock/torch.txt -o requirements-torch.lock
+	$(COMPILE) -c requirements-without-mxnet.lock build/lock/torch.txt -o requirements-torch.lock
+	$(COMPILE) $(CPU_BUILD) --no-emit-package torch --extra torch --extra gpu -c requirements-without-mxnet.lock \
+	    -c build/lock/torch.txt setup.py -o requirements-image.lock
 	$(COMPILE) $(CPU_BUILD) build/lock/torch.txt | sed -n '/^torch==/,/[^\\]$$/p' > requirements-torch-cpu.lock
 
 COMPILE := build/lock/bin/uv pip compile -q --generate-hashes --no-emit-index-url --no-annotate --no-header \
