@@ -9,6 +9,7 @@ launch        runs a cluster file on its hosts
 host_options  -H, --hostfile, --include, --exclude
 sbatch        the same as a batch job of Slurm
 k8s           the same as manifests for Kubernetes
+manifest_files  these as YAML, on the output or as files
 agent         what runs in its pods beside the launcher
 bpslaunch     `dynamix-bpslaunch`, which replaces BytePS's bpslaunch
 certificates  makes what its roles need on several hosts

@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-import os
 import secrets
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import click
-import yaml
 
 from dynamix_ps.cli.launch import job_options, with_overrides
+from dynamix_ps.cli.manifest_files import write_manifests
 from dynamix_ps.config.load import dump_config, load_config
 from dynamix_ps.config.resolve import resolved
-from dynamix_ps.errors import EnvironmentNotReady, UsageError
+from dynamix_ps.errors import UsageError
 from dynamix_ps.launch.authority import Authority
 from dynamix_ps.launch.job_secret import NAME, JobSecret
-from dynamix_ps.launch.manifests import Kind, manifests, probe_manifest
-from dynamix_ps.launch.pod_template import CLUSTER_FILE, RUN_DIR, JobOptions, Manifest
+from dynamix_ps.launch.manifests import Kind, manifests
+from dynamix_ps.launch.pod_template import CLUSTER_FILE, RUN_DIR, JobOptions
 from dynamix_ps.launch.pods import pod_groups, times, with_addresses, with_hosts
 from dynamix_ps.policy.registry import findings
 
@@ -46,7 +44,7 @@ from dynamix_ps.policy.registry import findings
 @click.option("--restarts", type=click.IntRange(0, 1000), default=0, show_default=True, help="Starts after a failure.")
 @click.option("--pull-secret", help="Secret with the password of the image's registry.")
 @click.option("--pull-always", is_flag=True, help="Nodes ask for the image each time.")
-@click.option("--probe", is_flag=True, help="Add the network probe: a privileged pod on every node.")
+@click.option("--probe", is_flag=True, help="Use the network probe of the nodes; see `dynamix probe manifest`.")
 @click.argument("cmd", nargs=-1, type=click.UNPROCESSED)
 def command(
     config_file: Path,
@@ -105,9 +103,7 @@ def command(
     secret = JobSecret(secrets.token_hex(32), Authority(time.time()).issue(NAME)).files
     secret[CLUSTER_FILE] = dump_config(with_addresses(resolved(config), groups, options.run_dir))
     made = manifests(kind, options, groups, secret)
-    if probe:
-        made["probe"] = probe_manifest(image, namespace, pull_secret)
-    _write(made, out)
+    write_manifests(made, out)
     return 0
 
 
@@ -120,38 +116,3 @@ def _labels(words: tuple[str, ...]) -> Mapping[str, Mapping[str, str]]:
             raise UsageError(f"--node: {word!r}; expected HOST:LABEL=VALUE, such as fast:gpu=a100")
         labels.setdefault(host, {})[key] = value
     return labels
-
-
-def _write(made: Mapping[str, Manifest], out: Path | None) -> None:
-    """Raises UsageError if the folder is there, EnvironmentNotReady if it cannot be written."""
-    texts = {name: yaml.dump(manifest, Dumper=_Dumper, sort_keys=False, width=120) for name, manifest in made.items()}
-    if out is None:
-        click.echo("---\n".join(texts.values()), nl=False)
-        return
-    try:
-        out.mkdir(mode=0o700, parents=True)
-        for number, (name, text) in enumerate(texts.items(), 1):
-            path = out / f"{number}-{name}.yaml"
-            descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-            with open(descriptor, "w", encoding="utf-8") as file:
-                file.write(text)
-            click.echo(f"written: {path}")
-    except FileExistsError as error:
-        raise UsageError(f"{out}: is there already; remove it, or choose another folder with -o") from error
-    except OSError as error:
-        raise EnvironmentNotReady(f"cannot write {error.filename}: {error.strerror}; choose another with -o") from error
-    click.echo(f"next:    kubectl apply -f {out}")
-
-
-class _Dumper(yaml.SafeDumper):
-    """Writes each value in full, and texts of several lines as people read them."""
-
-    def ignore_aliases(self, data: Any) -> bool:
-        return True
-
-
-def _text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
-    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style="|" if "\n" in text else None)
-
-
-_Dumper.add_representer(str, _text)

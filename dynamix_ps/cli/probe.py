@@ -73,6 +73,31 @@ def serve(path: str) -> int:
     return ebpf_probe(path)
 
 
+@command.command(context_settings={"help_option_names": ["-h", "--help"]})
+@click.option("--image", required=True, help="Image with this package; see docker/Dockerfile.")
+@click.option("--namespace", "namespaces", multiple=True, required=True, help="Namespace of jobs that use it.")
+@click.option("--privileged", is_flag=True, help="A privileged container, where capabilities are not enough.")
+@click.option("--pull-secret", help="Secret of the namespace dynamix-probe with the password of the registry.")
+@click.option("-o", "--out", type=click.Path(path_type=Path), help="New folder for a file each, instead of the output.")
+def manifest(
+    image: str, namespaces: tuple[str, ...], privileged: bool, pull_secret: str | None, out: Path | None
+) -> int:
+    """Write manifests that run the probe on every node of a Kubernetes cluster, in the namespace dynamix-probe.
+
+    They are for an administrator, once per cluster. Jobs of the named namespaces use it with `dynamix k8s --probe`. The
+    probe is root with four capabilities; `--privileged` is for kernels before 5.11 and for runtimes that refuse bpf.
+
+    \b
+    Example:
+      dynamix probe manifest --image registry/dynamix:1 --namespace research | kubectl apply -f -
+    """
+    from dynamix_ps.cli.manifest_files import write_manifests  # `dynamix probe` needs none of this
+    from dynamix_ps.launch.probe_pods import probe_manifests
+
+    write_manifests(probe_manifests(image, namespaces, privileged, pull_secret), out)
+    return 0
+
+
 def _find_probe(path: str | None) -> ProbeSource:
     """The first probe that answers. Raises EnvironmentNotReady when none does."""
     problems = []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
+from pathlib import Path
 
 CONFIG = "DYNAMIX_CONFIG"
 RUN_DIR = "DYNAMIX_RUN_DIR"
@@ -222,7 +223,13 @@ def get(name: str, default: str | None = None) -> str | None:
     return os.environ.get(name) or default
 
 
+def home_dir() -> Path:
+    """The user's home folder; the root folder where this user id has none, as in a container."""
+    home = os.path.expanduser("~")
+    return Path(home if os.path.isabs(home) else "/")
+
+
 def cache_dir() -> str:
     """Folder for what outlives a checkout: $DYNAMIX_CACHE, else $XDG_CACHE_HOME/dynamix, else ~/.cache/dynamix."""
-    base = get("XDG_CACHE_HOME", os.path.join(os.path.expanduser("~"), ".cache")) or ""
+    base = get("XDG_CACHE_HOME", str(home_dir() / ".cache")) or ""
     return get(CACHE, os.path.join(base, "dynamix")) or ""

@@ -50,6 +50,7 @@ Between launcher and agents
   pods            which pods a job gets, and what each needs
   manifests       the manifests of a job
   pod_template    the pods in them
+  probe_pods      the manifests of the network probe of a cluster's nodes
   ray_job         nodes of a Ray cluster as hosts
   ray_driver      the process that speaks to Ray, the only one that imports it
   ray_agent       the agent of a node, as an actor of Ray runs it

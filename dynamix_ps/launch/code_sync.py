@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
+from dynamix_ps.config import variables
 from dynamix_ps.config.schema import Config
 from dynamix_ps.errors import EnvironmentNotReady
 from dynamix_ps.launch.agent_link import Target
@@ -48,8 +49,8 @@ def send_code(
     rsync = shutil.which("rsync", path=environ.get("PATH"))
     if rsync is None:
         raise EnvironmentNotReady("sync: rsync: there is no rsync here; install it, or set sync: none")
-    folder = code_folder(config.command, Path.cwd(), Path.home())
-    if Path.home().is_relative_to(folder):
+    folder = code_folder(config.command, Path.cwd(), variables.home_dir())
+    if variables.home_dir().is_relative_to(folder):
         raise EnvironmentNotReady(
             f"sync: rsync: {folder} holds more than the code of the job; launch it from the folder of its code"
         )

@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass
 from pathlib import Path
 
+from dynamix_ps.config import variables
 from dynamix_ps.config.role_hosts import address_of, role_hosts
 from dynamix_ps.config.schema import Config
 from dynamix_ps.launch.agent_link import Target
@@ -154,7 +155,7 @@ class Inspection:
             address=address_of(cluster, host),
             peers=tuple(address_of(cluster, other) for other in self._links if other != host),
             cwd=os.getcwd(),
-            code=str(code_folder(self._config.command, cwd, Path.home())),
+            code=str(code_folder(self._config.command, cwd, variables.home_dir())),
             ports=here,
         )
 

@@ -12,7 +12,7 @@ from typing import Literal
 
 from dynamix_ps.errors import UsageError
 from dynamix_ps.launch.listening_agent import DEFAULT_PORT
-from dynamix_ps.launch.pod_template import PROBE_FOLDER, JobOptions, Manifest, PodTemplates, probe_volume
+from dynamix_ps.launch.pod_template import JobOptions, Manifest, PodTemplates
 from dynamix_ps.launch.pods import LAUNCHER, PodGroup
 
 Kind = Literal["jobset", "trainjob"]
@@ -44,35 +44,6 @@ def manifests(
         "training-runtime": own.object(f"{_TRAINER}/v1alpha1", "TrainingRuntime", {"spec": runtime}),
         "trainjob": own.object(f"{_TRAINER}/v1alpha1", "TrainJob", {"spec": {"runtimeRef": reference}}),
     }
-
-
-def probe_manifest(image: str, namespace: str | None, pull_secret: str | None = None) -> Manifest:
-    """A DaemonSet with the privileged network probe, for all jobs of all nodes on which it runs."""
-    labels = {"app.kubernetes.io/name": "dynamix-probe"}
-    container = {
-        "name": "probe",
-        "image": image,
-        "command": ["dynamix"],
-        "args": ["probe", "serve"],
-        "securityContext": {"privileged": True, "runAsUser": 0},
-        "resources": {"requests": {"cpu": "20m", "memory": "200Mi"}},
-        "volumeMounts": [{"name": "socket", "mountPath": PROBE_FOLDER}],
-    }
-    pod = {
-        "automountServiceAccountToken": False,
-        "hostPID": True,  # it tells processes by the numbers that the kernel has for them
-        "tolerations": [{"operator": "Exists"}],
-        "containers": [container],
-        "volumes": [probe_volume()],
-    }
-    if pull_secret is not None:
-        pod["imagePullSecrets"] = [{"name": pull_secret}]
-    metadata: Manifest = {"name": "dynamix-probe", "labels": labels}
-    if namespace is not None:
-        metadata["namespace"] = namespace
-    template = {"metadata": {"labels": labels}, "spec": pod}
-    spec = {"selector": {"matchLabels": labels}, "template": template}
-    return {"apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": metadata, "spec": spec}
 
 
 class _Job:

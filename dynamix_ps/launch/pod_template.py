@@ -1,4 +1,7 @@
-"""The pods of a job's manifests: containers, volumes and what they ask for. Pure."""
+"""The pods of a job's manifests: containers, volumes and what they ask for. Pure.
+
+They pass the Pod Security profile `restricted`: no root, no capability, no folder of the node.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,9 @@ SECRET_FOLDER = "/etc/dynamix"
 RUN_DIR = "/runs"
 CLUSTER_FILE = "cluster.yaml"  # in the folder of the secret, as its `env` may hold passwords
 PROBE_FOLDER = DEFAULT_SOCKET.rpartition("/")[0]
+PROBE_CLAIM = "dynamix-probe"  # whose volume is that folder of the node (probe_pods.py)
 
+_USER_ID = 1000  # as in docker/Dockerfile; other images may not know this user
 _GROUP_ID = 1000  # of volumes, so that processes of any user read the secret and write run folders
 
 
@@ -69,7 +74,14 @@ class PodTemplates:
             "automountServiceAccountToken": False,
             "enableServiceLinks": False,
             "shareProcessNamespace": True,  # its first process reaps what loses its parent, whatever the image is
-            "securityContext": {"fsGroup": _GROUP_ID, "fsGroupChangePolicy": "OnRootMismatch"},
+            "securityContext": {
+                "runAsNonRoot": True,
+                "runAsUser": _USER_ID,
+                "runAsGroup": _GROUP_ID,
+                "fsGroup": _GROUP_ID,
+                "fsGroupChangePolicy": "OnRootMismatch",
+                "seccompProfile": {"type": "RuntimeDefault"},
+            },
             "volumes": self._volumes(launches),
             "containers": [self._launcher(group, container) if launches else self._agent(group, container)],
         }
@@ -110,7 +122,9 @@ class PodTemplates:
     def _container(self, name: str, command: Sequence[str], arguments: Sequence[str]) -> Manifest:
         policy = {"imagePullPolicy": "Always"} if self._options.pull_always else {}
         given = {"args": list(arguments)} if arguments else {}
-        return {"name": name, "image": self._options.image, **policy, "command": list(command), **given}
+        powerless = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
+        own = {"command": list(command), **given, "securityContext": powerless}
+        return {"name": name, "image": self._options.image, **policy, **own}
 
     def _environment(self) -> list[Manifest]:
         values = {variables.PODS: self._pods(0), variables.PODS_SECRET: SECRET_FOLDER}
@@ -129,7 +143,7 @@ class PodTemplates:
             {"name": "secret", "secret": {"secretName": options.name, "defaultMode": 0o440}},
             {"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": options.shm}},
             *([runs] if launches else []),
-            *([probe_volume()] if options.probe else []),
+            *([_probe_volume()] if options.probe else []),
         ]
 
     def _mounts(self) -> list[Manifest]:
@@ -140,9 +154,9 @@ class PodTemplates:
         ]
 
 
-def probe_volume() -> Manifest:
-    """The folder of a node in which its network probe answers."""
-    return {"name": "socket", "hostPath": {"path": PROBE_FOLDER, "type": "DirectoryOrCreate"}}
+def _probe_volume() -> Manifest:
+    """The folder of a node in which its network probe answers, by a claim: a pod may not name it itself."""
+    return {"name": "socket", "persistentVolumeClaim": {"claimName": PROBE_CLAIM, "readOnly": True}}
 
 
 def _resources(needs: Needs) -> Manifest:

@@ -76,5 +76,5 @@ def check_command(command: tuple[str, ...]) -> None:
 
 def expected_of_hosts(config: Config, code_is_there: bool) -> Expected:
     """What hosts must have alike, as it is here. `code_is_there`: whether they must have the code already."""
-    code, problem = code_of(code_folder(config.command, Path.cwd(), Path.home()))
+    code, problem = code_of(code_folder(config.command, Path.cwd(), variables.home_dir()))
     return Expected(package_digest(), code if code_is_there else None, problem)

@@ -13,6 +13,7 @@ _WHOLE_RANGE = ["0", "0", "4294967295"]  # uid_map of the first user namespace
 
 _AS_ROOT = "start the probe as root beforehand: sudo dynamix probe serve"
 _CONTAINER = "start the container with --cap-add BPF --cap-add PERFMON --cap-add SYS_PTRACE"
+_KUBERNETES = "dynamix probe manifest --privileged"
 
 
 def check_permitted(proc: Path = Path("/proc")) -> None:
@@ -35,7 +36,7 @@ def refused(proc: Path = Path("/proc"), lockdown: Path = Path("/sys/kernel/secur
         return SourceError(reason, "boot with lockdown=integrity or without lockdown")
     if _status(proc).get("Seccomp") == "2":
         reason = "the kernel refuses to load a program; a filter of system calls (seccomp) is active"
-        return SourceError(reason, f"{_CONTAINER} and --security-opt seccomp=unconfined")
+        return SourceError(reason, f"{_CONTAINER} and --security-opt seccomp=unconfined; in Kubernetes: {_KUBERNETES}")
     return SourceError("the kernel refuses to load a program, for a policy of its own", _AS_ROOT)
 
 

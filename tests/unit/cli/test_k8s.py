@@ -68,7 +68,7 @@ def test_each_job_has_keys_of_its_own_and_they_are_in_its_secret_alone(folder: P
 
 def test_files_in_a_folder_that_nobody_else_reads(folder: Path) -> None:
     done = k8s("-c c.yaml --image i --kind trainjob --probe -o out -- python a.py")
-    names = ["1-secret", "2-service", "3-network-policy", "4-training-runtime", "5-trainjob", "6-probe"]
+    names = ["1-secret", "2-service", "3-network-policy", "4-training-runtime", "5-trainjob"]
     files = sorted((folder / "out").iterdir())
     assert [path.stem for path in files] == names
     assert all(path.stat().st_mode & 0o777 == 0o600 for path in files)
@@ -118,3 +118,13 @@ def test_what_cannot_work_is_refused(folder: Path, words: str, kind: type[Dynami
     assert isinstance(done.exception, kind)
     assert re.search(re.escape(reason), str(done.exception))
     assert done.output == ""
+
+
+def test_the_manifests_of_the_probe_are_those_of_its_namespaces(folder: Path) -> None:
+    words = ["probe", "manifest", "--image", "i", "--namespace", "ml", "--privileged"]
+    done = CliRunner().invoke(cli, words, standalone_mode=False)
+    assert done.exception is None, done.output
+    made = list(yaml.safe_load_all(done.output))
+    assert [each["kind"] for each in made] == ["Namespace", "DaemonSet", "PersistentVolume", "PersistentVolumeClaim"]
+    assert made[3]["metadata"]["namespace"] == "ml"
+    assert "privileged: true" in done.output

@@ -10,10 +10,11 @@ import kubernetes_validate
 import pytest
 
 from dynamix_ps.config.schema import Config
-from dynamix_ps.launch.manifests import Kind, manifests, probe_manifest
+from dynamix_ps.launch.manifests import Kind, manifests
 from dynamix_ps.launch.pod_template import JobOptions, Manifest
 from dynamix_ps.launch.pods import pod_groups, with_hosts
 from tests.manifest_schemas import assert_valid
+from tests.pod_security import violations
 
 KINDS: tuple[Kind, ...] = ("jobset", "trainjob")
 HOSTS = {"slow": {"slots": 1}, "fast": {"slots": 2, "devices": (0, 1)}, "same": {"slots": 1}}
@@ -204,29 +205,59 @@ def test_images_and_their_password() -> None:
         assert all("imagePullPolicy" not in container for container in containers(pod))
 
 
-def test_the_probe_is_opt_in_and_the_only_privileged_pod() -> None:
-    assert "privileged" not in str(made(probe=True))
-    assert "hostPath" not in str(made())
-    host = {"name": "socket", "hostPath": {"path": "/run/dynamix", "type": "DirectoryOrCreate"}}
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("options", [{}, {"probe": True, "claim": "runs", "pull_secret": "s", "restarts": 1}])
+def test_pods_pass_pod_security_restricted(kind: Kind, options: dict[str, Any]) -> None:
+    for pod in pods(made(kind, **options)).values():
+        assert violations(pod) == set()
+
+
+BROKEN: tuple[tuple[str, Any, Any], ...] = (
+    ("hostNetwork", (), {"hostNetwork": True}),
+    ("hostPID", (), {"hostPID": True}),
+    ("hostIPC", (), {"hostIPC": True}),
+    ("volumes", (), {"volumes": [{"name": "v", "hostPath": {"path": "/"}}]}),
+    ("sysctls", ("securityContext",), {"sysctls": [{"name": "kernel.msgmax", "value": "1"}]}),
+    ("runAsUser", ("securityContext",), {"runAsUser": 0}),
+    ("runAsNonRoot", ("securityContext",), {"runAsNonRoot": False}),
+    ("seccompProfile", ("securityContext",), {"seccompProfile": {"type": "Unconfined"}}),
+    ("appArmorProfile", ("securityContext",), {"appArmorProfile": {"type": "Unconfined"}}),
+    ("seLinuxOptions", ("securityContext",), {"seLinuxOptions": {"user": "root"}}),
+    ("hostProcess", ("securityContext",), {"windowsOptions": {"hostProcess": True}}),
+    ("runAsUser", ("containers", 0, "securityContext"), {"runAsUser": 0}),
+    ("privileged", ("containers", 0, "securityContext"), {"privileged": True}),
+    ("allowPrivilegeEscalation", ("initContainers", 0), {"securityContext": {"capabilities": {"drop": ["ALL"]}}}),
+    ("capabilities", ("containers", 0, "securityContext"), {"capabilities": {"drop": ["ALL"], "add": ["SYS_PTRACE"]}}),
+    ("capabilities", ("initContainers", 0, "securityContext"), {"capabilities": {}}),
+    ("procMount", ("containers", 0, "securityContext"), {"procMount": "Unmasked"}),
+    ("hostPort", ("containers", 0), {"ports": [{"containerPort": 1, "hostPort": 1}]}),
+    ("host", ("containers", 0), {"livenessProbe": {"tcpSocket": {"host": "169.254.169.254", "port": 80}}}),
+)
+
+
+@pytest.mark.parametrize(("field", "path", "change"), BROKEN)
+def test_a_pod_that_breaks_a_rule_of_pod_security_is_noticed(field: str, path: Any, change: Manifest) -> None:
+    pod = pods(made())["launcher"]
+    place: Any = pod
+    for step in path:
+        place = place[step]
+    place.update(change)
+    assert violations(pod) == {field}
+
+
+def test_pods_use_the_probe_of_their_node_by_a_claim_if_told() -> None:
+    assert "dynamix-probe" not in str(made())
+    claim = {"name": "socket", "persistentVolumeClaim": {"claimName": "dynamix-probe", "readOnly": True}}
     for pod in pods(made(probe=True)).values():
-        assert host in pod["volumes"]
+        assert claim in pod["volumes"]
         mounts = pod["containers"][0]["volumeMounts"]
         assert {"name": "socket", "mountPath": "/run/dynamix", "readOnly": True} in mounts
-    probe = probe_manifest("registry/train:1", "ml", "registry")
-    pod = probe["spec"]["template"]["spec"]
-    assert (probe["kind"], probe["metadata"]["namespace"]) == ("DaemonSet", "ml")
-    assert host in pod["volumes"]
-    assert pod["hostPID"] is True
-    (container,) = pod["containers"]
-    assert [*container["command"], *container["args"]] == ["dynamix", "probe", "serve"]
-    assert container["securityContext"]["privileged"] is True
-    assert probe["spec"]["selector"]["matchLabels"] == probe["spec"]["template"]["metadata"]["labels"]
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_kubernetes_jobset_and_trainer_take_them(kind: Kind) -> None:
     found = made(kind, claim="c", probe=True, pull_secret="s", pull_always=True, namespace="ml", restarts=1)
-    assert_valid([*found.values(), probe_manifest("image", "ml", "s")])
+    assert_valid(found.values())
 
 
 @pytest.mark.parametrize(
