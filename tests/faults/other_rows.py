@@ -47,6 +47,8 @@ SURROUNDINGS = (
 _TRAINING, _LAUNCH = "tests/integration/test_training_faults.py", "tests/integration/test_launch.py"
 _TERMINATION = "tests/integration/test_termination.py"
 _NETWORK = "tests/integration/test_network_faults.py"
+_HOLDINGS, _RECORDER = "tests/unit/launch/test_holdings.py", "tests/unit/report/test_recorder.py"
+_POD = "tests/integration/test_restricted_pod.py"
 
 HELD_ELSEWHERE = (
     HeldElsewhere(
@@ -69,6 +71,16 @@ HELD_ELSEWHERE = (
         "launch-in-another-pid-namespace",
         "a run with the same temporary folder and shared memory goes on untouched",
         f"{_LAUNCH}::test_a_run_is_not_touched_by_one_in_another_pid_namespace_with_the_same_folders",
+    ),
+    HeldElsewhere(
+        "launch-beside-another-of-the-user",
+        "what belongs to a run that lives is left alone, that of a dead one is removed",
+        f"{_HOLDINGS}::test_the_record_of_a_dead_run_is_believed_and_that_of_a_living_one_is_left",
+    ),
+    HeldElsewhere(
+        "launch-on-another-machine-with-the-same-temporary-folder",
+        "a run of the other machine is left alone",
+        f"{_HOLDINGS}::test_a_run_of_another_machine_is_left_alone_as_its_lock_may_not_show_here",
     ),
     HeldElsewhere(
         "checkpoint-damaged",
@@ -147,6 +159,36 @@ HELD_ELSEWHERE = (
         "tests/unit/report/test_damaged_lines.py::test_a_line_of_a_worker",
     ),
     HeldElsewhere(
+        "record-that-is-no-json-or-too-deep",
+        "the line is counted, and the run goes on",
+        f"{_RECORDER}::test_unreadable_lines_are_counted_not_raised",
+    ),
+    HeldElsewhere(
+        "record-with-an-endless-line",
+        "the line is left out while it grows, and the lines behind it are read",
+        f"{_RECORDER}::test_a_long_line_is_left_out_while_it_grows",
+    ),
+    HeldElsewhere(
+        "record-with-control-characters",
+        "they are shown as text in the terminal, the summary and the report",
+        f"{_RECORDER}::test_text_of_a_role_cannot_steer_a_terminal",
+    ),
+    HeldElsewhere(
+        "message-beyond-its-bounds",
+        "refused before it is built, however deep or large it is",
+        "tests/unit/test_bounded_json.py::test_what_is_beyond_the_bounds_is_refused",
+    ),
+    HeldElsewhere(
+        "role-that-is-started-thousands-of-times",
+        "it waits the longest time, and the launcher goes on",
+        "tests/unit/launch/test_restarts.py::test_the_wait_stays_the_longest_after_thousands_of_starts",
+    ),
+    HeldElsewhere(
+        "run-folder-of-another-user",
+        "no other user can enter it",
+        "tests/unit/run_record/test_run_folder.py::test_the_folder_is_for_this_user_alone",
+    ),
+    HeldElsewhere(
         "journal-of-members-damaged",
         "the arbitrator does not start, and the line is named",
         "tests/unit/membership/test_journal.py::test_a_line_of_another_form_is_an_error_too",
@@ -171,6 +213,21 @@ HELD_ELSEWHERE = (
         "policy-of-a-file-that-is-only-checked",
         "its source is read, nothing of it runs",
         "tests/unit/policy/test_checked_only.py::test_a_command_that_checks_a_file_runs_nothing_of_its_policy",
+    ),
+    HeldElsewhere(
+        "pod-under-pod-security-restricted",
+        "admitted: no rule of the profile is broken",
+        "tests/unit/launch/test_manifests.py::test_pods_pass_pod_security_restricted",
+    ),
+    HeldElsewhere(
+        "user-without-name-home-and-capabilities",
+        "a job on BytePS ends well",
+        f"{_POD}::test_a_job_on_byteps_runs_as_a_user_without_name_home_and_capabilities",
+    ),
+    HeldElsewhere(
+        "probe-without-all-rights-of-root",
+        "it needs the capabilities of its manifest and no others",
+        f"{_POD}::test_the_probe_needs_no_more_than_the_capabilities_of_its_manifest",
     ),
     HeldElsewhere(
         "policy-module-absent",
