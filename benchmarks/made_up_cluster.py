@@ -12,7 +12,7 @@ from typing import Literal
 
 import numpy as np
 
-from dynamix_ps.config.schema import Cluster, Config, Policy, Ppo, Worker
+from dynamix_ps.config.schema import Cluster, Config, PolicySection, Ppo, WorkerSection
 from dynamix_ps.messages import Flow, Plan, RoleReport, SystemSample, WindowRecord
 
 WINDOW = 20  # iterations
@@ -23,8 +23,8 @@ def cluster(name: str, workers: int) -> Config:
     space: Literal["paper", "structured"] = "paper" if variant == "paper" else "structured"
     ppo = Ppo(space=space, learn=variant == "learning", windows_per_update=4)
     return Config(
-        cluster=Cluster(workers=tuple(Worker(batch=64) for _ in range(workers))),
-        policy=Policy(name=kind, ppo=ppo),
+        cluster=Cluster(workers=tuple(WorkerSection(batch=64) for _ in range(workers))),
+        policy=PolicySection(name=kind, ppo=ppo),
     )
 
 

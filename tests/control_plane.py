@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from dynamix_ps.config.schema import BatchBounds, Cluster, Config, Policy, Ppo, Timeouts, Worker
+from dynamix_ps.config.schema import BatchBounds, Cluster, Config, PolicySection, Ppo, Timeouts, WorkerSection
 from dynamix_ps.messages import Plan, Registration, WindowRecord
 from dynamix_ps.policy.base import View
 from dynamix_ps.policy.window_arrays import OF_LINK, OF_RECORD, WindowArrays
@@ -73,9 +73,9 @@ def stacked(windows: Sequence[WindowArrays]) -> WindowArrays:
 def config(workers: int = 3, policy: str = "proportional", mode: str = "adapt", **ppo: Any) -> Config:
     return Config(
         mode=mode,  # type: ignore[arg-type]
-        cluster=Cluster(workers=tuple(Worker(batch=64) for _ in range(workers))),
+        cluster=Cluster(workers=tuple(WorkerSection(batch=64) for _ in range(workers))),
         batch=BatchBounds(min=32, max=1024),
-        policy=Policy(name=policy, ppo=Ppo(**ppo)),  # type: ignore[arg-type]
+        policy=PolicySection(name=policy, ppo=Ppo(**ppo)),  # type: ignore[arg-type]
         timeouts=Timeouts(rpc_s=1.0, lease_s=3.0),
     )
 

@@ -9,7 +9,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 
-from dynamix_ps.policy.ppo.settings import Settings
+from dynamix_ps.policy.ppo.settings import PpoSettings
 from dynamix_ps.policy.ppo.train import TrainConfig, train
 
 Episodes = list[tuple[int, float]]  # steps of all environments so far, return
@@ -56,7 +56,7 @@ TASKS = {task.environment: task for task in (CARTPOLE, ACROBOT)}
 
 def train_ours(task: Task, seed: int, steps: int) -> tuple[float, Episodes]:
     """Train with our PPO: wall seconds, and the episodes in the order of their ends."""
-    settings = Settings(
+    settings = PpoSettings(
         normalise=task.normalise, hidden=task.hidden, learning_rate=task.learning_rate, gamma=task.gamma,
         gae_lambda=task.gae_lambda, clip=task.clip, entropy=task.entropy, value_weight=task.value_weight,
         max_grad_norm=task.max_grad_norm, target_kl=None, epochs=task.epochs, minibatches=task.minibatches,

@@ -36,7 +36,7 @@ from torch.utils.data import TensorDataset
 import dynamix_ps.torch as dynamix
 from benchmarks.workloads.models import make_model
 from dynamix_ps.config import variables
-from dynamix_ps.config.schema import BatchBounds, Cluster, Config, Policy, Worker
+from dynamix_ps.config.schema import BatchBounds, Cluster, Config, PolicySection, WorkerSection
 from dynamix_ps.run_record.run_folder import RunFolder
 from dynamix_ps.sim.scenario.load import Scenario, dump_scenario
 
@@ -174,9 +174,9 @@ def prepare(folder: RunFolder) -> None:
     for part in (folder.workers_dir, folder.roles_dir, folder.arbitrator_dir):
         part.mkdir(parents=True)
     config = Config(
-        cluster=Cluster(workers=tuple(Worker(batch=BATCH) for _ in range(WORKERS))),
+        cluster=Cluster(workers=tuple(WorkerSection(batch=BATCH) for _ in range(WORKERS))),
         batch=BatchBounds(min=4, max=4 * BATCH),
-        policy=Policy(name="proportional"),
+        policy=PolicySection(name="proportional"),
     )
     folder.write_config(config)
     speeds = (1.0, 0.5, 0.25)

@@ -46,7 +46,7 @@ class AblatedPolicy(Policy):
         """Raises ValueError for a part that no decision has, and PolicyError if the policy cannot be made."""
         if without not in PARTS:
             raise ValueError(f"without: got {without!r}, expected one of {', '.join(PARTS)}")
-        asked = config.model_copy(update={"policy": schema.Policy.model_validate(policy)})
+        asked = config.model_copy(update={"policy": schema.PolicySection.model_validate(policy)})
         self._policy, self._without = make_policy(asked, n_workers, rng), without
         self.name = f"{self._policy.name} without {without}"
 

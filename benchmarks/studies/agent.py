@@ -36,7 +36,7 @@ from benchmarks.studies.agent_sizes import FURTHER, further_sizes
 from benchmarks.studies.rehearsed_cells import Cell, Name, Row, Table, outcome_of, run_missing
 from benchmarks.studies.study import resumable_arguments
 from dynamix_ps.exit_codes import exit_code_of
-from dynamix_ps.rehearsal.outcome import Target
+from dynamix_ps.rehearsal.outcome import EvaluationTarget
 from dynamix_ps.rehearsal.power import pairs_needed
 from dynamix_ps.run_record.evaluations import higher_is_better
 from dynamix_ps.terminal import progress_bar
@@ -105,7 +105,7 @@ def plan(chosen: Sequence[Cell], rows: Mapping[Name, Row], jobs: int) -> str:
 def runs_of(rows: Mapping[Name, Row]) -> Runs:
     """The runs of the table."""
     targets = {
-        name: [Target(one.metric, value, bool(higher_is_better(one.metric))) for value in one.thresholds]
+        name: [EvaluationTarget(one.metric, value, bool(higher_is_better(one.metric))) for value in one.thresholds]
         for name, one in WORKLOADS.items()
     }
     return Runs({name: outcome_of(row) for name, row in rows.items()}, targets, further=tuple(FURTHER))

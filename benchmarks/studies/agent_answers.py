@@ -25,7 +25,7 @@ import numpy as np
 from benchmarks.studies.agent_cells import BEST_STATIC, STATICS, Bar, Judged, Question
 from benchmarks.studies.rehearsed_cells import Name
 from benchmarks.suite.intervals import geometric_mean, smallest_difference
-from dynamix_ps.rehearsal.outcome import Outcome, Target
+from dynamix_ps.rehearsal.outcome import EvaluationTarget, RehearsalOutcome
 from dynamix_ps.run_record.evaluations import Reached
 from dynamix_ps.sim.contest.comparison import Array, Estimate
 
@@ -86,8 +86,8 @@ class Runs:
 
     def __init__(
         self,
-        outcomes: Mapping[Name, Outcome],
-        targets: Mapping[str, Sequence[Target]],
+        outcomes: Mapping[Name, RehearsalOutcome],
+        targets: Mapping[str, Sequence[EvaluationTarget]],
         statics: Sequence[str] = tuple(STATICS),
         further: Sequence[str] = (),
     ) -> None:
@@ -194,7 +194,7 @@ def _each(strata: Sequence[Mapping[int, Pair]], part: Callable[[Pair], float]) -
     return [{seed: part(pair) for seed, pair in stratum.items()} for stratum in strata]
 
 
-def loss_at(outcome: Outcome, metric: str, time_s: float) -> float:
+def loss_at(outcome: RehearsalOutcome, metric: str, time_s: float) -> float:
     """The loss at this time, each evaluation as the mean of it and its neighbours, a line between two of them.
 
     That of the first evaluation if training diverges, and infinite if there is none.
@@ -206,7 +206,7 @@ def loss_at(outcome: Outcome, metric: str, time_s: float) -> float:
     return float(np.interp(time_s, times_s, values))
 
 
-def smoothed(outcome: Outcome, metric: str) -> list[float]:
+def smoothed(outcome: RehearsalOutcome, metric: str) -> list[float]:
     """The values of the evaluations that have this metric, each the mean of it and its neighbours."""
     values = [one.values[metric] for one in outcome.curve if metric in one.values]
     return [float(np.mean(values[max(place - 1, 0) : place + 2])) for place in range(len(values))]

@@ -15,7 +15,7 @@ from benchmarks.studies.policies import untrained
 from benchmarks.studies.rehearsed_cells import Cell, Name, Row, Workplace, cell_of
 from benchmarks.suite.contenders import BY_HAND, CONTENDERS, DEFAULTS, Contender
 from benchmarks.suite.workloads import Workload, load_workloads
-from dynamix_ps.config.schema import Policy
+from dynamix_ps.config.schema import PolicySection
 from dynamix_ps.sim.scenario.load import Scenario, load_scenario
 
 WORKLOADS: Mapping[str, Workload] = load_workloads(Path(__file__).with_name("agent_workloads.yaml"))
@@ -143,13 +143,13 @@ class Entry:
         )
 
 
-_WITHOUT_ANTICIPATION = Policy(name="benchmarks.studies.ablated:WithoutAnticipation")
+_WITHOUT_ANTICIPATION = PolicySection(name="benchmarks.studies.ablated:WithoutAnticipation")
 
 
 def entries(folder: Path) -> dict[str, Entry]:
     """All contenders by name. `folder` gets the file of the policy that has learned nothing."""
     agent, static = CONTENDERS["ppo"], Entry(CONTENDERS["static"])
-    seesaw = Policy(name="benchmarks.studies.seesaw:SeesawPolicy")
+    seesaw = PolicySection(name="benchmarks.studies.seesaw:SeesawPolicy")
     found = {
         AGENT: Entry(agent),
         MODEL: Entry(dataclasses.replace(agent, policy=untrained(folder / "untrained.npz"))),
@@ -165,7 +165,7 @@ def entries(folder: Path) -> dict[str, Entry]:
     found |= {name: dataclasses.replace(static, size=factor) for name, factor in STATICS.items()}
     for name, switched_off in ((AGENT, "batch"), (AGENT, "shares"), (RATE_AGENT, "rate")):
         options = {"policy": {"name": "ppo"}, "without": switched_off}
-        ablated = Policy(name="benchmarks.studies.ablated:AblatedPolicy", options=options)
+        ablated = PolicySection(name="benchmarks.studies.ablated:AblatedPolicy", options=options)
         whole = found[name].contender
         found[f"{name} without {switched_off}"] = Entry(dataclasses.replace(whole, policy=ablated))
     for name in (RATE_AGENT, "static"):

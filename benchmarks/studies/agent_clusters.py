@@ -15,7 +15,7 @@ from __future__ import annotations
 from typing import Any
 
 from dynamix_ps.sim.scenario.load import Scenario
-from dynamix_ps.sim.scenario.parts import Worker
+from dynamix_ps.sim.scenario.parts import SimulatedWorker
 
 NOISE_SCALE = 1000.0  # of the simulator's trainings half-way (dynamix_ps/sim/scenario/parts.py), rounded
 _TIMES = ("at_s", "until_s", "every_s", "for_s")
@@ -39,7 +39,7 @@ def cluster_for(scenario: Scenario, noise_scale: float, window: int) -> Scenario
     )
 
 
-def _scaled(worker: Worker, samples: float, time: float) -> Worker:
+def _scaled(worker: SimulatedWorker, samples: float, time: float) -> SimulatedWorker:
     changed: dict[str, Any] = {
         "per_sample_s": worker.per_sample_s / samples,
         "memory_limit": worker.memory_limit * samples,

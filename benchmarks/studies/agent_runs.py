@@ -18,10 +18,10 @@ from dynamix_ps.policy.learned.spaces import fresh_networks, make_agent, policy_
 from dynamix_ps.policy.model.cluster import ClusterModel
 from dynamix_ps.policy.ppo.actor_critic import ActorCritic
 from dynamix_ps.policy.ppo.policy_file import load_policy
-from dynamix_ps.policy.ppo.settings import Settings
+from dynamix_ps.policy.ppo.settings import PpoSettings
 from dynamix_ps.sim.cluster.parameters import Parameters
 from dynamix_ps.sim.cluster.simulator import Simulator
-from dynamix_ps.sim.contest.evaluate import Outcome, Watch
+from dynamix_ps.sim.contest.evaluate import SimulatedOutcome, Watch
 
 Networks = Mapping[str, ActorCritic]
 
@@ -33,17 +33,17 @@ def networks_in(file: Path) -> Networks:
     """Those of a policy file. Raises PolicyError."""
     rng = np.random.default_rng(0)
     stored = load_policy(file, _SPEC)
-    return {name: ActorCritic(weights, Settings(), rng) for name, weights in stored.networks.items()}
+    return {name: ActorCritic(weights, PpoSettings(), rng) for name, weights in stored.networks.items()}
 
 
 def untrained_networks() -> Networks:
     """Networks that have learned nothing: they follow the advice of the model of the cluster."""
-    return fresh_networks(_SPEC, Settings(), np.random.default_rng(0))
+    return fresh_networks(_SPEC, PpoSettings(), np.random.default_rng(0))
 
 
 def run_agent(
     parameters: Parameters, networks: Networks, rng: np.random.Generator, windows: int, watch: Watch | None = None
-) -> Outcome:
+) -> SimulatedOutcome:
     """Run every cluster until it has reached its target, or for so many windows.
 
     Args:
@@ -67,4 +67,4 @@ def run_agent(
             break
         sizes = agent.sizes(state, choices)
     nobody = np.zeros(environments, dtype=np.int64)
-    return Outcome(time_s, simulator.done.copy(), closed, accuracy, samples / time_s, nobody)
+    return SimulatedOutcome(time_s, simulator.done.copy(), closed, accuracy, samples / time_s, nobody)

@@ -15,7 +15,7 @@ from typing import Literal
 from rich.console import Console
 
 from benchmarks.studies.launching import launched
-from dynamix_ps.config.schema import BatchBounds, Cluster, Config, Metrics, Policy, Worker
+from dynamix_ps.config.schema import BatchBounds, Cluster, Config, Metrics, PolicySection, WorkerSection
 from dynamix_ps.sim.recorded import SUFFIX, write_recording
 
 SPEEDS = (1.0, 0.5, 0.25)
@@ -81,11 +81,11 @@ def config_of(run: Recorded, folder: Path) -> Config:
         name=run.name,
         run_dir=str(folder),
         seed=run.seed,
-        cluster=Cluster(workers=tuple(Worker(batch=b, speed=s) for b, s in zip(run.sizes, SPEEDS, strict=True))),
+        cluster=Cluster(workers=tuple(WorkerSection(batch=b, speed=s) for b, s in zip(run.sizes, SPEEDS, strict=True))),
         batch=BatchBounds(min=32, max=512),
         window=20,
         target_accuracy=0.85,
-        policy=Policy(name=run.policy),
+        policy=PolicySection(name=run.policy),
         metrics=Metrics(tensorboard=False),
         command=(*train, "--epochs", str(run.epochs), "--eval-every", str(run.eval_every), "--seed", str(run.seed)),
         env=ENVIRONMENT,

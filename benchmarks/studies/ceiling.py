@@ -15,7 +15,7 @@ import numpy as np
 from benchmarks.studies.agent_cells import AGENT, SCENARIOS
 from benchmarks.studies.study import Study, run_study
 from benchmarks.studies.trainings import shortened
-from dynamix_ps.config.schema import Policy
+from dynamix_ps.config.schema import PolicySection
 from dynamix_ps.sim.contest.comparison import Estimate, estimate, interquartile_mean
 from dynamix_ps.sim.contest.contest import TUNED, Contest, compete
 from dynamix_ps.sim.contest.pictures import dots
@@ -35,7 +35,7 @@ def measure(quick: bool) -> Study:
     scenarios = [load_scenario(name) for name in SCENARIOS]
     if quick:
         scenarios = [shortened(one) for one in scenarios[:2]]
-    contenders = {TUNED: Policy(name="static"), AGENT: Policy(name=AGENT), ORACLE: None}
+    contenders = {TUNED: PolicySection(name="static"), AGENT: PolicySection(name=AGENT), ORACLE: None}
     contest = compete(scenarios, contenders, seeds=2 if quick else SEEDS, seed=0)
     ratios = {name: ratios_of(contest, *pair) for name, pair in RATIOS.items()}
     table = [

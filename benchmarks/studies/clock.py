@@ -42,7 +42,7 @@ from benchmarks.report.page import RESULTS, draw, markdown, update_page, where
 from benchmarks.studies.kept_rows import Row, contest_of, run_missing, took_s
 from benchmarks.studies.policies import untrained
 from benchmarks.studies.trainings import shortened
-from dynamix_ps.config.schema import Policy
+from dynamix_ps.config.schema import PolicySection
 from dynamix_ps.sim.contest.comparison import Array, Estimate, estimate, interquartile_mean
 from dynamix_ps.sim.contest.contest import TUNED, Contest, compete
 from dynamix_ps.sim.contest.evaluate import SEEDS
@@ -51,11 +51,11 @@ from dynamix_ps.sim.scenario.effects import effects_of, without_effects
 from dynamix_ps.sim.scenario.load import Scenario, dump_scenario, load_scenario, shipped
 
 ORACLE = "oracle"
-PLAIN: dict[str, Policy | None] = {
-    TUNED: Policy(name="static"),
-    "pid": Policy(name="pid"),
-    "goodput": Policy(name="goodput"),
-    "ppo": Policy(name="ppo"),
+PLAIN: dict[str, PolicySection | None] = {
+    TUNED: PolicySection(name="static"),
+    "pid": PolicySection(name="pid"),
+    "goodput": PolicySection(name="goodput"),
+    "ppo": PolicySection(name="ppo"),
     ORACLE: None,
 }
 CONTENDERS = (TUNED, "pid", "goodput", "model-alone", "ppo")  # of the tables; the oracle is the reference
@@ -74,7 +74,7 @@ class Pair:
 class _Cell:
     scenario: Scenario
     name: str
-    policy: Policy | None
+    policy: PolicySection | None
     seeds: int
 
     @property

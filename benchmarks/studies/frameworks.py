@@ -20,9 +20,9 @@ from typing import Any
 
 from benchmarks.report.page import markdown
 from benchmarks.studies.launching import launched
-from dynamix_ps.config.schema import BatchBounds, Cluster, Config, Metrics, Policy, Worker
+from dynamix_ps.config.schema import BatchBounds, Cluster, Config, Metrics, PolicySection, WorkerSection
 
-WORKERS = (Worker(batch=32), Worker(batch=32, speed=0.7), Worker(batch=16, speed=0.4))
+WORKERS = (WorkerSection(batch=32), WorkerSection(batch=32, speed=0.7), WorkerSection(batch=16, speed=0.4))
 PLANS = 3
 SCRIPTS = "benchmarks.workloads.frameworks"
 _LIMIT_S = 600.0
@@ -88,7 +88,7 @@ def summary_of(folder: Path, *script: str, window: int = 10) -> dict[str, Any]:
         cluster=Cluster(workers=WORKERS),
         batch=BatchBounds(min=4, max=96),
         window=window,
-        policy=Policy(name="ppo"),
+        policy=PolicySection(name="ppo"),
         metrics=Metrics(tensorboard=False),
         command=script,
     )

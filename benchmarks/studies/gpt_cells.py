@@ -22,7 +22,7 @@ from benchmarks.suite.contenders import CONTENDERS, Contender
 from benchmarks.suite.workloads import Workload
 from benchmarks.workloads.text import CONTEXT
 from dynamix_ps.policy.learned.paper import PAPER_BOUNDS
-from dynamix_ps.rehearsal.outcome import Target
+from dynamix_ps.rehearsal.outcome import EvaluationTarget
 from dynamix_ps.sim.scenario.load import Scenario, load_scenario
 
 NAME = "text-gpt"
@@ -37,7 +37,7 @@ NOISE_SCALE = 50 * CONTEXT  # tokens, median over a training with about the firs
 
 # Test losses, nats per byte: those of a training with the first sizes and a seed of its own after about 40, 60 and 80
 # percent of its tokens. Of two rates, 0.004 and 0.008, the second was faster to them, and as good at the end.
-TARGETS = tuple(Target("loss", value, higher_is_better=False) for value in (2.35, 2.2, 2.1))
+TARGETS = tuple(EvaluationTarget("loss", value, higher_is_better=False) for value in (2.35, 2.2, 2.1))
 
 TOKENS = SHORTENED[NAME].model_copy(
     update={

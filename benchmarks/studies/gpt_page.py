@@ -17,7 +17,7 @@ from benchmarks.studies.agent_page import figures_of, table_of
 from benchmarks.studies.gpt_cells import CHOOSING, CLUSTERS, NAME, QUESTIONS, STATICS, SWEEP, TARGETS, WORKERS
 from benchmarks.studies.rehearsed_cells import Name
 from benchmarks.workloads.text import CONTEXT
-from dynamix_ps.rehearsal.outcome import Outcome
+from dynamix_ps.rehearsal.outcome import RehearsalOutcome
 
 STEM = "gpt"
 SIZES = dict(sorted((STATICS | SWEEP).items(), key=lambda one: one[1]))
@@ -43,12 +43,12 @@ class Summary:
     bits: float
 
 
-def runs_of(outcomes: Mapping[Name, Outcome]) -> Runs:
+def runs_of(outcomes: Mapping[Name, RehearsalOutcome]) -> Runs:
     """With the targets of the study; the best of STATICS counts as tuned."""
     return Runs(outcomes, {NAME: TARGETS}, tuple(STATICS))
 
 
-def summaries(outcomes: Mapping[Name, Outcome]) -> Iterator[Summary]:
+def summaries(outcomes: Mapping[Name, RehearsalOutcome]) -> Iterator[Summary]:
     """Of all that have a run: first those that choose, then fixed sizes by size."""
     runs = runs_of(outcomes)
     for cluster in CLUSTERS:
@@ -67,7 +67,7 @@ def summaries(outcomes: Mapping[Name, Outcome]) -> Iterator[Summary]:
                 )
 
 
-def write_page(folder: Path, outcomes: Mapping[Name, Outcome], told: str) -> None:
+def write_page(folder: Path, outcomes: Mapping[Name, RehearsalOutcome], told: str) -> None:
     """Renew the figures and the picture; `told` is the first line. Raises UsageError if the page cannot be written."""
     runs = runs_of(outcomes)
     answers = [runs.answer(question, (NAME,)) for question in QUESTIONS]
@@ -115,7 +115,7 @@ def draw_times(figure: Any, found: Sequence[Summary]) -> None:
     places[-1].legend(fontsize="small")
 
 
-def figures(outcomes: Mapping[Name, Outcome]) -> dict[str, Any]:
+def figures(outcomes: Mapping[Name, RehearsalOutcome]) -> dict[str, Any]:
     """For JSON."""
     runs = runs_of(outcomes)
     return {

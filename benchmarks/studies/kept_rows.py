@@ -16,7 +16,7 @@ import numpy as np
 
 from benchmarks.report.page import write_csv
 from dynamix_ps.sim.contest.contest import Contest
-from dynamix_ps.sim.contest.evaluate import Outcome
+from dynamix_ps.sim.contest.evaluate import SimulatedOutcome
 from dynamix_ps.sim.scenario.load import Scenario, dump_scenario
 from dynamix_ps.sim.training.parallel import parallel
 
@@ -107,10 +107,10 @@ def contest_of(rows: Sequence[Row], scenario: str) -> Contest:
         )
         figures = {
             field.name: np.array([float(row[field.name]) for row in mine])
-            for field in dataclasses.fields(Outcome)
+            for field in dataclasses.fields(SimulatedOutcome)
             if field.name != "reached"
         }
-        outcomes[policy, scenario] = Outcome(
+        outcomes[policy, scenario] = SimulatedOutcome(
             reached=np.array([str(row["reached"]) == "True" for row in mine]), **figures
         )
     return Contest((scenario,), tuple(policy for policy, _ in outcomes), outcomes, {})

@@ -17,7 +17,16 @@ from typing import Literal
 
 from benchmarks.studies.decided_windows import decisions_go_on
 from benchmarks.studies.launching import launched
-from dynamix_ps.config.schema import BatchBounds, Cluster, Config, Elastic, Metrics, Policy, Server, Worker
+from dynamix_ps.config.schema import (
+    BatchBounds,
+    Cluster,
+    Config,
+    Elastic,
+    Metrics,
+    PolicySection,
+    ServerSection,
+    WorkerSection,
+)
 from dynamix_ps.data_planes import DATA_PLANES
 from dynamix_ps.run_record.json_lines import JsonLinesTail
 from dynamix_ps.run_record.run_folder import RunFolder
@@ -143,17 +152,17 @@ def config_of(folder: Path, event: Event, struck: int) -> Config:
     options: dict[str, object] = {"struck": struck, "at": STRUCK_AT, "signal": int(event.signal), "out": folder}
     if event.to_server:
         options["server"] = struck % SERVERS
-    servers = (Server(),) * SERVERS if DATA_PLANES[event.comm].has_servers else None
+    servers = (ServerSection(),) * SERVERS if DATA_PLANES[event.comm].has_servers else None
     length = {"settled": DECIDED} if event.comes_back else {"iterations": ITERATIONS}
     return Config(
         name="membership",
         run_dir=str(folder / "runs"),
         comm=event.comm,
-        cluster=Cluster(servers=servers, workers=(Worker(batch=BATCH),) * WORKERS),
+        cluster=Cluster(servers=servers, workers=(WorkerSection(batch=BATCH),) * WORKERS),
         batch=BatchBounds(min=1, max=4 * BATCH),
         elastic=Elastic(min_workers=WORKERS - 1, restarts=int(event.comes_back)),
         window=10,
-        policy=Policy(name="static"),
+        policy=PolicySection(name="static"),
         metrics=Metrics(network="off", tensorboard=False),
         command=(
             *("python", "-m", "benchmarks.studies.membership_worker"),

@@ -22,7 +22,7 @@ from benchmarks.studies.agent_cells import BEST_STATIC
 from benchmarks.studies.paper_mode_cells import STATICS, WORKERS, Group
 from benchmarks.studies.rehearsed_cells import Name
 from benchmarks.suite.intervals import Stratum, geometric_mean, mean, smallest_difference
-from dynamix_ps.rehearsal.outcome import Outcome, Target
+from dynamix_ps.rehearsal.outcome import EvaluationTarget, RehearsalOutcome
 from dynamix_ps.run_record.evaluations import ACCURACY
 from dynamix_ps.sim.contest.comparison import Array, Estimate
 
@@ -73,7 +73,7 @@ class Summary:
 class Readings:
     """All runs that have ended, by their names."""
 
-    def __init__(self, outcomes: Mapping[Name, Outcome]) -> None:
+    def __init__(self, outcomes: Mapping[Name, RehearsalOutcome]) -> None:
         self._outcomes = outcomes
         self.targets = targets_of(outcomes)
         judged = {name: one for name, one in outcomes.items() if name.workload in self.targets}
@@ -142,19 +142,19 @@ def _alone(strata: Sequence[Stratum], unit: Callable[[float], float]) -> Estimat
     return Estimate(value, value, value)
 
 
-def targets_of(outcomes: Mapping[Name, Outcome]) -> dict[str, tuple[Target, ...]]:
+def targets_of(outcomes: Mapping[Name, RehearsalOutcome]) -> dict[str, tuple[EvaluationTarget, ...]]:
     """Of every workload of which the largest static size has a run."""
-    runs: dict[str, list[Outcome]] = {}
+    runs: dict[str, list[RehearsalOutcome]] = {}
     for name, one in outcomes.items():
         if name.contender == LARGEST and one.curve:
             runs.setdefault(name.workload, []).append(one)
     return {
-        workload: tuple(Target(ACCURACY, value, higher_is_better=True) for value in _passed(found).tolist())
+        workload: tuple(EvaluationTarget(ACCURACY, value, higher_is_better=True) for value in _passed(found).tolist())
         for workload, found in runs.items()
     }
 
 
-def _passed(runs: Sequence[Outcome]) -> Array:
+def _passed(runs: Sequence[RehearsalOutcome]) -> Array:
     """Accuracies after PARTS of the samples, medians."""
     each = []
     for one in runs:
@@ -163,7 +163,7 @@ def _passed(runs: Sequence[Outcome]) -> Array:
     return np.asarray(np.median(each, axis=0))
 
 
-def accuracy_at(outcome: Outcome, time_s: float = np.inf) -> float:
+def accuracy_at(outcome: RehearsalOutcome, time_s: float = np.inf) -> float:
     """At this time, a line between evaluations; GUESSING once the loss is infinite, or where there is no evaluation."""
     if not outcome.curve or (outcome.diverged and outcome.train_s <= time_s):
         return GUESSING

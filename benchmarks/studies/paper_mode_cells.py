@@ -15,7 +15,7 @@ from benchmarks.studies.rehearsed_cells import Cell, Name, Workplace, cell_of
 from benchmarks.studies.trainings import Training, train_all
 from benchmarks.suite.contenders import NO_SAFETY_NET, Contender, contender
 from benchmarks.suite.workloads import Workload, load_workload
-from dynamix_ps.config.schema import Policy, Ppo
+from dynamix_ps.config.schema import PolicySection, Ppo
 from dynamix_ps.policy.learned.paper import PAPER_BOUNDS
 from dynamix_ps.policy.learned.rewards import PaperReward
 from dynamix_ps.policy.ppo.policy_file import load_policy, save_policy
@@ -97,7 +97,9 @@ def _contender(name: str, file: Path) -> Contender:
         return contender("ppo-paper")
     if name == PER_SAMPLE:
         ppo = Ppo(space="paper", time="per_sample", file=str(file.absolute()))
-        return dataclasses.replace(contender("ppo-paper"), policy=Policy(name="ppo", ppo=ppo, safety=NO_SAFETY_NET))
+        return dataclasses.replace(
+            contender("ppo-paper"), policy=PolicySection(name="ppo", ppo=ppo, safety=NO_SAFETY_NET)
+        )
     return contender(name)
 
 

@@ -36,7 +36,7 @@ from dynamix_ps.policy.baselines.steady_times import DEAD_BAND
 from dynamix_ps.sim.cluster.parameters import parameters_of
 from dynamix_ps.sim.cluster.simulator import Simulator
 from dynamix_ps.sim.scenario.load import Scenario
-from dynamix_ps.sim.scenario.parts import Worker
+from dynamix_ps.sim.scenario.parts import SimulatedWorker
 
 CORE_S = 8e-3  # of one core per sample
 FIRST_SIZE = 32
@@ -95,7 +95,7 @@ def epochs(cores: tuple[int, ...], seeds: int) -> dict[str, float]:
 
 def run(cores: tuple[int, ...], policy: Policy, seed: int, windows: int | None = None) -> Run:
     """Train for `windows` windows, or for one epoch if that is None."""
-    workers = tuple(Worker(per_sample_s=CORE_S / count) for count in cores)
+    workers = tuple(SimulatedWorker(per_sample_s=CORE_S / count) for count in cores)
     scenario = Scenario(name="published", workers=workers, initial_batch=FIRST_SIZE, lr_rule="none")
     simulator = Simulator(parameters_of((scenario,)), np.random.default_rng(seed))
     adjustments = 0

@@ -34,10 +34,10 @@ import numpy as np
 from rich.table import Table
 
 from benchmarks.report.page import markdown, update_page, where
-from dynamix_ps.config.schema import Policy, Ppo, Safety
+from dynamix_ps.config.schema import PolicySection, Ppo, Safety
 from dynamix_ps.policy.learned.spaces import fresh_networks, policy_spec
 from dynamix_ps.policy.ppo.policy_file import StoredPolicy, save_policy
-from dynamix_ps.policy.ppo.settings import Settings
+from dynamix_ps.policy.ppo.settings import PpoSettings
 from dynamix_ps.sim.contest.comparison import estimate, interquartile_mean
 from dynamix_ps.sim.contest.contest import TUNED, Contest, compare, compete
 from dynamix_ps.sim.contest.contest_report import contest_table, draw_contest, write_rows
@@ -47,18 +47,18 @@ from dynamix_ps.sim.scenario.load import Scenario, load_scenario, shipped
 from dynamix_ps.terminal import make_console, progress_bar
 
 RIVALS = {
-    TUNED: Policy(name="static"),
-    "proportional": Policy(name="proportional"),
-    "pid": Policy(name="pid"),
-    "goodput": Policy(name="goodput"),
+    TUNED: PolicySection(name="static"),
+    "proportional": PolicySection(name="proportional"),
+    "pid": PolicySection(name="pid"),
+    "goodput": PolicySection(name="goodput"),
 }
 NO_SAFETY_NET = Safety(enabled=False)
 SHIPPED = "ppo-structured"
 GROUPS = ("changing", "constant", "all")  # of scenarios; each single scenario is also a group
 LEARNED = {
-    SHIPPED: Policy(name="ppo"),
-    "ppo-structured-alone": Policy(name="ppo", safety=NO_SAFETY_NET),
-    "ppo-paper": Policy(name="ppo", ppo=Ppo(space="paper"), safety=NO_SAFETY_NET),
+    SHIPPED: PolicySection(name="ppo"),
+    "ppo-structured-alone": PolicySection(name="ppo", safety=NO_SAFETY_NET),
+    "ppo-paper": PolicySection(name="ppo", ppo=Ppo(space="paper"), safety=NO_SAFETY_NET),
 }
 
 
@@ -106,13 +106,13 @@ def main() -> None:
         draw_contest(args.out / "policies.png", contest, reference, "the best rival of the scenario")
 
 
-def untrained(file: Path) -> Policy:
+def untrained(file: Path) -> PolicySection:
     """A structured policy that has learned nothing: it follows the model's advice."""
     spec = policy_spec("structured", Ppo().hidden)
-    fresh = fresh_networks(spec, Settings(), np.random.default_rng(0))
+    fresh = fresh_networks(spec, PpoSettings(), np.random.default_rng(0))
     networks = {name: agent.weights for name, agent in fresh.items()}
     save_policy(file, StoredPolicy(networks, spec, {"origin": "untrained"}))
-    return Policy(name="ppo", ppo=Ppo(file=str(file)), safety=NO_SAFETY_NET)
+    return PolicySection(name="ppo", ppo=Ppo(file=str(file)), safety=NO_SAFETY_NET)
 
 
 def report(contest: Contest, scenarios: list[Scenario]) -> dict[str, Any]:

@@ -48,7 +48,7 @@ from benchmarks.suite.contenders import BY_HAND
 from benchmarks.suite.statistics import OURS, STATIC, Race, difference, final_value, relative_time
 from benchmarks.suite.tables import read_tables
 from dynamix_ps.exit_codes import exit_code_of
-from dynamix_ps.rehearsal.outcome import Outcome
+from dynamix_ps.rehearsal.outcome import RehearsalOutcome
 from dynamix_ps.sim.contest.comparison import Estimate
 
 README, RESULTS_PAGE = Path("README.md"), Path("docs/results.md")
@@ -250,7 +250,7 @@ def _transfer(results: Path) -> dict[tuple[str, str], Estimate | None]:
     return _ratios(transfer_page.runs_of(outcomes), transfer_rehearsed_cells.QUESTIONS, directions)
 
 
-def _outcomes(cells: Sequence[Cell], folder: Path) -> dict[Name, Outcome]:
+def _outcomes(cells: Sequence[Cell], folder: Path) -> dict[Name, RehearsalOutcome]:
     return {name: outcome_of(row) for name, row in Table(folder / "cells.csv").rows(cells).items()}
 
 

@@ -27,7 +27,7 @@ from rich.table import Table
 
 from benchmarks.studies.calibration import FOLDER
 from benchmarks.studies.calibration_record import RUNS
-from dynamix_ps.rehearsal.study import Run, Study
+from dynamix_ps.rehearsal.study import Study, StudyRun
 from dynamix_ps.sim.calibration.calibrate import calibrate_times, cluster_of
 from dynamix_ps.sim.calibration.series import Series, series_of
 from dynamix_ps.sim.recorded import SUFFIX, RecordedRun, read_run
@@ -70,7 +70,7 @@ def rehearse(name: str, recorded: dict[str, RecordedRun], jobs: int) -> Recorded
     with tempfile.TemporaryDirectory(prefix="dynamix-") as folder:
         study = Study(Path(folder), config, [scenario], [config.policy.name], [config.seed], config.command)
         study.run_missing(jobs, lambda done: None)
-        return read_run(study.folder_of(Run(scenario.name, config.policy.name, config.seed)).path)
+        return read_run(study.folder_of(StudyRun(scenario.name, config.policy.name, config.seed)).path)
 
 
 def figures_of(real: RecordedRun, rehearsed: RecordedRun) -> dict[str, Any]:

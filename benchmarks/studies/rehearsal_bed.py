@@ -35,8 +35,8 @@ from benchmarks.suite.scenario import load_scenario
 from benchmarks.suite.simulated import CoreTimes, computing_times, core_times, median_speed, simulated
 from benchmarks.suite.tables import read_tables
 from benchmarks.suite.workloads import load_workload
-from dynamix_ps.rehearsal.outcome import Target
-from dynamix_ps.rehearsal.study import Run, Study
+from dynamix_ps.rehearsal.outcome import EvaluationTarget
+from dynamix_ps.rehearsal.study import Study, StudyRun
 from dynamix_ps.run_record.evaluations import ACCURACY, Reached
 
 RESULTS = Path(__file__).parents[1] / "results"
@@ -89,7 +89,7 @@ def measure(scenario: str, who: str, seeds: int, jobs: int) -> dict[str, Any]:
     workload, bed = load_workload(WORKLOAD), load_scenario(scenario)
     grid = RESULTS / ("network" if bed.needs_namespaces else "proof")
     cells = [cell for cell in read_tables(grid) if cell.name.workload == WORKLOAD]
-    target = Target(ACCURACY, workload.thresholds[-1], higher_is_better=True)
+    target = EvaluationTarget(ACCURACY, workload.thresholds[-1], higher_is_better=True)
     compared = {
         cell.name.seed: (cell, arrival)
         for cell in cells
@@ -108,7 +108,7 @@ def measure(scenario: str, who: str, seeds: int, jobs: int) -> dict[str, Any]:
         study = Study(Path(folder), config, [cluster], [config.policy.name], chosen, command)
         study.run_missing(jobs, lambda done: None)
         outcomes = study.outcomes()
-        reached = [outcomes[Run(cluster.name, config.policy.name, seed)].reached(target) for seed in chosen]
+        reached = [outcomes[StudyRun(cluster.name, config.policy.name, seed)].reached(target) for seed in chosen]
     rehearsed = [one or Reached(workload.limit_s, math.nan) for one in reached]
     measured_s, rehearsed_s = (statistics.median(one.time_s for one in some) for some in (measured, rehearsed))
     clocks = [median_clock(some) for some in (rehearsed, measured)]

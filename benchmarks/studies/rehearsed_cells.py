@@ -30,11 +30,11 @@ from benchmarks.suite.cell import ENVIRONMENT
 from benchmarks.suite.contenders import Contender
 from benchmarks.suite.workloads import Workload
 from dynamix_ps.config.policies import is_target
-from dynamix_ps.config.schema import BatchBounds, Cluster, Config, Metrics, Worker
+from dynamix_ps.config.schema import BatchBounds, Cluster, Config, Metrics, WorkerSection
 from dynamix_ps.policy.learned.policy import PRETRAINED
-from dynamix_ps.rehearsal.outcome import Evaluated, Outcome
+from dynamix_ps.rehearsal.outcome import Evaluated, RehearsalOutcome
 from dynamix_ps.rehearsal.processes import some_at_a_time
-from dynamix_ps.rehearsal.study import SEED, Run, Study
+from dynamix_ps.rehearsal.study import SEED, Study, StudyRun
 from dynamix_ps.run_record.evaluations import higher_is_better
 from dynamix_ps.sim.scenario.load import Scenario
 
@@ -100,7 +100,7 @@ def cell_of(name: Name, place: Workplace, chosen: Contender) -> Cell:
         name="rehearsed",
         seed=name.seed,
         comm=workload.comm,
-        cluster=Cluster(workers=tuple(Worker(batch=size) for size in first)),
+        cluster=Cluster(workers=tuple(WorkerSection(batch=size) for size in first)),
         batch=BatchBounds(unit=workload.unit, min=workload.min, max=workload.max),
         window=workload.window,
         lr="decide" if chosen.decides_rate else "follow",
@@ -188,7 +188,7 @@ def run_missing(
     return len(cells) - len(ended)
 
 
-def _study(base: Path, cell: Cell) -> tuple[Study, Run]:
+def _study(base: Path, cell: Cell) -> tuple[Study, StudyRun]:
     """The cell as a study of one run."""
     policy = cell.config.policy.name
     folder = base / hashlib.sha256(str(cell.name).encode()).hexdigest()[:12]
@@ -196,7 +196,7 @@ def _study(base: Path, cell: Cell) -> tuple[Study, Run]:
     return study, study.runs[0]
 
 
-def row_of(cell: Cell, outcome: Outcome, took_s: float) -> Row:
+def row_of(cell: Cell, outcome: RehearsalOutcome, took_s: float) -> Row:
     """What the table keeps of a run."""
     figures = {
         "took_s": f"{took_s:.1f}",
@@ -211,12 +211,12 @@ def row_of(cell: Cell, outcome: Outcome, took_s: float) -> Row:
     return {name: str(value) for name, value in cell.name._asdict().items()} | {"key": cell.key} | figures
 
 
-def outcome_of(row: Row) -> Outcome:
+def outcome_of(row: Row) -> RehearsalOutcome:
     """The run as it was."""
     columns = json.loads(row["curve"])
     times_s, samples = columns.pop("time_s"), columns.pop("samples")
     points = zip(times_s, samples, zip(*columns.values(), strict=True), strict=True)
-    return Outcome(
+    return RehearsalOutcome(
         train_s=float(row["train_s"]),
         iterations=int(row["iterations"]),
         plans=int(row["plans"]),
@@ -229,7 +229,7 @@ def outcome_of(row: Row) -> Outcome:
     )
 
 
-def _curve_text(outcome: Outcome) -> str:
+def _curve_text(outcome: RehearsalOutcome) -> str:
     """Evaluations as columns, in JSON. An evaluation of averaged weights is one with that of the weights before it."""
     merged: dict[int, tuple[float, dict[str, float]]] = {}
     for time_s, samples, values in outcome.curve:

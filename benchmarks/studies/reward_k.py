@@ -35,7 +35,7 @@ from benchmarks.studies.reward_k_page import BASE, K_ANEW, K_SHIPS, PAPER_SPACE,
 from benchmarks.studies.study import run_kept_study
 from benchmarks.studies.surrogate_worlds import worlds
 from benchmarks.studies.trainings import SEED, Training, shortened, train, without_safety_net
-from dynamix_ps.config.schema import Policy
+from dynamix_ps.config.schema import PolicySection
 from dynamix_ps.policy.learned.rewards import GoodputReward, PaperReward
 from dynamix_ps.sim.contest.contest import compete
 from dynamix_ps.sim.scenario.load import Scenario
@@ -128,14 +128,14 @@ def run(cell: StudyCell) -> list[Row]:
         return [{"variant": cell.variant, "training": training, **row} for row in contest.rows()]
 
 
-def _policy_of(cell: StudyCell, folder: Path) -> Policy:
+def _policy_of(cell: StudyCell, folder: Path) -> PolicySection:
     if cell.settings is not None:
         training = Training("policy", cell.settings)
         train(training, folder)
         return without_safety_net(training.file(folder))
     if cell.variant == "model":
         return untrained(folder / "untrained.npz")
-    return Policy(name="static" if cell.variant == "static" else "ppo")
+    return PolicySection(name="static" if cell.variant == "static" else "ppo")
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

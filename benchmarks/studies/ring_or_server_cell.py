@@ -20,7 +20,7 @@ from benchmarks.suite.contenders import CONTENDERS, Contender
 from benchmarks.suite.results import CellName
 from benchmarks.suite.scenario import LinkSettings, Scenario
 from benchmarks.suite.workloads import Workload
-from dynamix_ps.config.schema import OWN_HOST, Policy, Server
+from dynamix_ps.config.schema import OWN_HOST, PolicySection, ServerSection
 from dynamix_ps.exit_codes import exit_code_of
 
 WORKERS, SIZE = 4, 64  # samples of each in an iteration, at first
@@ -44,7 +44,7 @@ def cluster_of(name: CellName) -> Scenario:
     """The emulated cluster: every worker's host, and hosts of extra servers, which have links like the workers'."""
     links, _, speeds = name.scenario.rpartition("-")
     extra = EXTRA_SERVERS.get(name.workload, 0)
-    beside = [Server(host=f"worker-{rank}") for rank in range(WORKERS)]
+    beside = [ServerSection(host=f"worker-{rank}") for rank in range(WORKERS)]
     usual = LinkSettings(up_mbit=LINK_MBIT, down_mbit=LINK_MBIT)
     slow = LinkSettings(up_mbit=SLOW_MBIT, down_mbit=SLOW_MBIT)
     of_workers = {
@@ -54,7 +54,7 @@ def cluster_of(name: CellName) -> Scenario:
         name=name.scenario,
         about=f"{name.scenario}, {name.workload}",
         cores=SPEEDS[speeds],
-        servers=(*beside, *(Server(host=OWN_HOST) for _ in range(extra))),
+        servers=(*beside, *(ServerSection(host=OWN_HOST) for _ in range(extra))),
         links=of_workers | {f"server-{WORKERS + number}": usual for number in range(extra)},
     )
 
@@ -71,7 +71,7 @@ def contender_of(name: CellName) -> Contender:
     if name.contender == EQUAL:
         return dataclasses.replace(CONTENDERS["static"], batch=SIZE)
     held = {"policy": {"name": "ppo"}, "without": "batch"}
-    policy = Policy(name="benchmarks.studies.ablated:AblatedPolicy", options=held)
+    policy = PolicySection(name="benchmarks.studies.ablated:AblatedPolicy", options=held)
     return dataclasses.replace(CONTENDERS["ppo"], policy=policy)
 
 

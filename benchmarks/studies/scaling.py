@@ -46,14 +46,14 @@ from benchmarks.studies.stigmergy import Watch
 from benchmarks.studies.study import run_kept_study
 from benchmarks.studies.trainings import SEED, LearningRows, Training, shortened, train
 from benchmarks.studies.unsteady import unsteady
-from dynamix_ps.config.schema import Policy
+from dynamix_ps.config.schema import PolicySection
 from dynamix_ps.policy.learned.rewards import SMALLEST_PROGRESS
 from dynamix_ps.sim.cluster import learning
 from dynamix_ps.sim.cluster.parameters import parameters_of
 from dynamix_ps.sim.cluster.simulator import Simulator
 from dynamix_ps.sim.contest.comparison import Array
 from dynamix_ps.sim.contest.contest import best_size
-from dynamix_ps.sim.contest.evaluate import Cell, Outcome, evaluate
+from dynamix_ps.sim.contest.evaluate import Cell, SimulatedOutcome, evaluate
 from dynamix_ps.sim.scenario.load import Scenario
 from dynamix_ps.sim.training.trainer import TrainSettings
 
@@ -166,7 +166,7 @@ def _rows_on(scenario: Scenario, cell: StudyCell, networks: Networks | None) -> 
             "contender": cell.contender,
             "policy": cell.policy,
             "seed": seed,
-            **{field.name: getattr(outcome, field.name)[seed].item() for field in dataclasses.fields(Outcome)},
+            **{field.name: getattr(outcome, field.name)[seed].item() for field in dataclasses.fields(SimulatedOutcome)},
             **seen,
             "swing": float(returns.swing[seed]),
             "size": told,
@@ -198,7 +198,9 @@ class ReturnWatch:
         return np.asarray(self._steps / np.maximum(self._count, 1))
 
 
-def _watched(scenario: Scenario, cell: StudyCell, decides: Networks | int) -> tuple[Outcome, Watch, ReturnWatch]:
+def _watched(
+    scenario: Scenario, cell: StudyCell, decides: Networks | int
+) -> tuple[SimulatedOutcome, Watch, ReturnWatch]:
     """`decides`: networks, or the fixed size of every worker. Bursts and drift are the same for all."""
     seeds = cell.seeds
     watch, returns = Watch(seeds), ReturnWatch(seeds)
@@ -208,7 +210,7 @@ def _watched(scenario: Scenario, cell: StudyCell, decides: Networks | int) -> tu
         returns(simulator, running)
 
     if isinstance(decides, int):
-        policy = Policy(name="static", sizes=(decides,) * cell.workers)
+        policy = PolicySection(name="static", sizes=(decides,) * cell.workers)
         return evaluate(Cell(scenario, policy, seeds, SEED), both), watch, returns
     (rng,) = np.random.default_rng(SEED).spawn(1)  # that of the simulator in `evaluate`
     parameters = parameters_of((scenario,) * seeds)

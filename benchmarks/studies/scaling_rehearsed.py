@@ -41,7 +41,7 @@ from benchmarks.studies.unsteady import unsteady
 from benchmarks.suite.contenders import CONTENDERS, Contender
 from benchmarks.suite.workloads import Workload
 from dynamix_ps.exit_codes import exit_code_of
-from dynamix_ps.rehearsal.outcome import Outcome, Target
+from dynamix_ps.rehearsal.outcome import EvaluationTarget, RehearsalOutcome
 from dynamix_ps.sim.contest.pictures import dots
 from dynamix_ps.sim.scenario.load import Scenario
 from dynamix_ps.terminal import make_console, progress_bar
@@ -109,10 +109,10 @@ def _cell(name: Name, chosen: Contender) -> Cell:
     return cell_of(name, Workplace(workload_of(workers), cluster(name.scenario), (first,) * workers), chosen)
 
 
-def runs_of(outcomes: Mapping[Name, Outcome]) -> Runs:
+def runs_of(outcomes: Mapping[Name, RehearsalOutcome]) -> Runs:
     """With the targets of the study of the agent; the best of STATICS counts as tuned."""
     thresholds = SHORTENED[WORKLOAD].thresholds
-    targets = [Target("loss", value, higher_is_better=False) for value in thresholds]
+    targets = [EvaluationTarget("loss", value, higher_is_better=False) for value in thresholds]
     return Runs(outcomes, {WORKLOAD: targets}, tuple(STATICS))
 
 

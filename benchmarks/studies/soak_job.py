@@ -22,7 +22,17 @@ from benchmarks.studies.soak_events import KINDS, Event, Members, measure_pauses
 from benchmarks.studies.soak_training import history, wrong_memory, wrong_samples, wrong_weights
 from benchmarks.studies.soak_worker import over_file, weights_file
 from dynamix_ps.config.load import dump_config
-from dynamix_ps.config.schema import BatchBounds, Cluster, Config, Elastic, Metrics, Policy, Server, Timeouts, Worker
+from dynamix_ps.config.schema import (
+    BatchBounds,
+    Cluster,
+    Config,
+    Elastic,
+    Metrics,
+    PolicySection,
+    ServerSection,
+    Timeouts,
+    WorkerSection,
+)
 from dynamix_ps.launch.cleanup import end_processes
 from dynamix_ps.run_record.run_folder import RunFolder
 
@@ -89,11 +99,13 @@ def config_of(plan: Plan, folder: Path) -> Config:
         name="soak",
         run_dir=str(folder / "runs"),
         comm="byteps" if plan.servers else "gloo",
-        cluster=Cluster(servers=(Server(),) * plan.servers or None, workers=(Worker(batch=6),) * plan.workers),
+        cluster=Cluster(
+            servers=(ServerSection(),) * plan.servers or None, workers=(WorkerSection(batch=6),) * plan.workers
+        ),
         batch=BatchBounds(min=1, max=64),
         elastic=Elastic(min_workers=1, restarts=1000),
         window=20,
-        policy=Policy(name="random"),  # it makes a plan of every clean window
+        policy=PolicySection(name="random"),  # it makes a plan of every clean window
         metrics=Metrics(network="off", tensorboard=False),
         timeouts=Timeouts(rpc_s=1.0, lease_s=2.0),
         command=("python", "-m", "benchmarks.studies.soak_worker", *out),

@@ -14,7 +14,7 @@ import psutil
 
 from benchmarks.studies.launching import roles_of
 from dynamix_ps.config.load import dump_config
-from dynamix_ps.config.schema import BatchBounds, Cluster, Config, Elastic, Metrics, Policy, Worker
+from dynamix_ps.config.schema import BatchBounds, Cluster, Config, Elastic, Metrics, PolicySection, WorkerSection
 from dynamix_ps.run_record.evaluations import ACCURACY
 from dynamix_ps.run_record.iteration_mark import read_mark
 from dynamix_ps.run_record.json_lines import JsonLinesTail, Line
@@ -45,13 +45,13 @@ def config_of(folder: Path, seed: int, machines: tuple[int, ...], least: int | N
         name="spot",
         run_dir=str(folder / "runs"),
         seed=seed,
-        cluster=Cluster(workers=(Worker(batch=BATCH),) * len(machines)),
+        cluster=Cluster(workers=(WorkerSection(batch=BATCH),) * len(machines)),
         batch=BatchBounds(min=16, max=512),
         window=10,
         lr_rule="sqrt",
         elastic=Elastic(min_workers=least),
         checkpoint_every=CHECKPOINT_EVERY,
-        policy=Policy(name="ppo"),
+        policy=PolicySection(name="ppo"),
         metrics=Metrics(network="off", tensorboard=False, prometheus_port=None),
         env={"OMP_NUM_THREADS": "1"},
         command=(*("python", "-m", "benchmarks.studies.spot_worker", "--seed", str(seed), "--sample-s"), *sample_s),

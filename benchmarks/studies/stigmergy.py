@@ -51,11 +51,11 @@ from benchmarks.studies.kept_rows import Row, run_missing, took_s
 from benchmarks.studies.stigmergy_page import ACTOR_NAME, CENTRAL, FIRST_SIZES, blocks, figures_of, picture
 from benchmarks.studies.study import resumable_arguments
 from benchmarks.studies.trainings import shortened
-from dynamix_ps.config.schema import Policy
+from dynamix_ps.config.schema import PolicySection
 from dynamix_ps.policy.stigmergy.settings import NAMES, StigmergySettings
 from dynamix_ps.sim.cluster.simulator import Simulator
 from dynamix_ps.sim.contest.contest import TUNED, best_size, uniform_sizes
-from dynamix_ps.sim.contest.evaluate import Cell, Outcome, evaluate
+from dynamix_ps.sim.contest.evaluate import Cell, SimulatedOutcome, evaluate
 from dynamix_ps.sim.scenario.effects import effects_of
 from dynamix_ps.sim.scenario.load import Scenario, dump_scenario, load_scenario, shipped
 
@@ -66,15 +66,15 @@ STAGES = ((2, "h-level-2"), (4, "h-level-4"), (8, "h-level-8"), (16, "noisy-neig
 ACTOR = "dynamix_ps.policy.stigmergy.policy:StigmergyPolicy"
 LARGER = {"dead_band": 1.4}  # twice of it is refused
 CONTENDERS = {
-    ACTOR_NAME: Policy(name=ACTOR),
-    **{name: Policy(name=name) for name in CENTRAL},
-    TUNED: Policy(name="static"),
-    FIRST_SIZES: Policy(name="static"),
+    ACTOR_NAME: PolicySection(name=ACTOR),
+    **{name: PolicySection(name=name) for name in CENTRAL},
+    TUNED: PolicySection(name="static"),
+    FIRST_SIZES: PolicySection(name="static"),
 }
 AT_STAGES = (ACTOR_NAME, *CENTRAL)
 
 
-def variants() -> dict[str, Policy]:
+def variants() -> dict[str, PolicySection]:
     """The actor with one number of its rule at half and at twice of what it is, and without damping."""
     usual = StigmergySettings()
     found = {
@@ -83,7 +83,7 @@ def variants() -> dict[str, Policy]:
         for factor in (0.5, LARGER.get(name, 2))
     }
     found["crowding x 0"] = {"crowding": 0.0}
-    return {name: Policy(name=ACTOR, options=options) for name, options in found.items()}
+    return {name: PolicySection(name=ACTOR, options=options) for name, options in found.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +93,7 @@ class StudyCell:
     question: str
     scenario: Scenario
     contender: str
-    policy: Policy
+    policy: PolicySection
     seeds: int
 
     @property
@@ -189,7 +189,7 @@ def run(cell: StudyCell) -> list[Row]:
             "constant": cell.scenario.constant,
             "policy": cell.contender,
             "seed": seed,
-            **{field.name: getattr(outcome, field.name)[seed].item() for field in dataclasses.fields(Outcome)},
+            **{field.name: getattr(outcome, field.name)[seed].item() for field in dataclasses.fields(SimulatedOutcome)},
             **seen,
             "size": size,
         }
@@ -197,16 +197,16 @@ def run(cell: StudyCell) -> list[Row]:
     ]
 
 
-def _watched(cell: StudyCell, policy: Policy) -> tuple[Outcome, Watch]:
+def _watched(cell: StudyCell, policy: PolicySection) -> tuple[SimulatedOutcome, Watch]:
     watch = Watch(cell.seeds)
     return evaluate(Cell(cell.scenario, policy, cell.seeds, SEED), watch), watch
 
 
-def _tuned(cell: StudyCell) -> tuple[Outcome, Watch, str]:
+def _tuned(cell: StudyCell) -> tuple[SimulatedOutcome, Watch, str]:
     """The best size for all workers."""
     scenario = cell.scenario
     tried = {
-        size: _watched(cell, Policy(name="static", sizes=(size,) * scenario.n_workers))
+        size: _watched(cell, PolicySection(name="static", sizes=(size,) * scenario.n_workers))
         for size in uniform_sizes(scenario)
     }
     best = best_size({size: outcome for size, (outcome, _) in tried.items()})

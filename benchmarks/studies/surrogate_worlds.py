@@ -18,7 +18,7 @@ from benchmarks.studies.unsteady import unsteady
 from dynamix_ps.sim.cluster.fitted import FITTED
 from dynamix_ps.sim.cluster.quadratic import Moments, Spectrum, noise_batches, power_law, trained, untrained
 from dynamix_ps.sim.scenario.load import Scenario, load_scenario
-from dynamix_ps.sim.scenario.parts import Bounds, Training, Workload, WorkloadName
+from dynamix_ps.sim.scenario.parts import Bounds, TrainingModel, Workload, WorkloadName
 
 WORKERS, FIRST_SIZE = 8, 24
 BOUNDS = Bounds(min=3, max=512)
@@ -42,7 +42,7 @@ def _world(name: WorkloadName, cluster: Scenario) -> Scenario:
     tuned_batch = float(WORKERS * FIRST_SIZE)
     noise_scale = tuned_batch * noise_batches(spectrum, halfway).item()
     budget = MORE * iterations * tuned_batch
-    training = Training(
+    training = TrainingModel(
         workload=Workload(name=name, tuned_batch=tuned_batch, budget_samples=budget),
         gap=0.0,  # of what a large batch does to the test set, these trainings know nothing
     )

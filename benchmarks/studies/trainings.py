@@ -10,14 +10,14 @@ from pathlib import Path
 import numpy as np
 from rich.console import Console
 
-from dynamix_ps.config.schema import Policy, Safety
+from dynamix_ps.config.schema import PolicySection, Safety
 from dynamix_ps.policy.ppo.policy_file import save_policy
 from dynamix_ps.policy.registry import policy_of
 from dynamix_ps.sim.contest.comparison import Array, Estimate, interquartile_mean
 from dynamix_ps.sim.scenario.load import Scenario
 from dynamix_ps.sim.training.parallel import parallel
 from dynamix_ps.sim.training.scenario_draw import draw_from
-from dynamix_ps.sim.training.trainer import Trainer, TrainSettings
+from dynamix_ps.sim.training.trainer import PolicyTrainer, TrainSettings
 from dynamix_ps.terminal import progress_bar
 
 SEED = 1000  # of everything except the trainings
@@ -67,7 +67,7 @@ def _train(job: _Job) -> LearningRows:
 def train(training: Training, folder: Path) -> LearningRows:
     """Run one training here, and save its policy in `folder`."""
     draw = draw_from(training.scenarios) if training.scenarios else None
-    trainer = Trainer(training.settings, np.random.default_rng(training.settings.seed), draw_=draw)
+    trainer = PolicyTrainer(training.settings, np.random.default_rng(training.settings.seed), draw_=draw)
     rows = []
     began_s = time.monotonic()
     while not trainer.finished:
@@ -81,7 +81,7 @@ def shortened(scenario: Scenario) -> Scenario:
     return scenario.model_copy(update={"max_windows": 20})
 
 
-def without_safety_net(file: Path) -> Policy:
+def without_safety_net(file: Path) -> PolicySection:
     """The policy of a file without a safety net, because a study is about the policy itself."""
     return policy_of(file).model_copy(update={"safety": Safety(enabled=False)})
 

@@ -21,10 +21,10 @@ from benchmarks.studies.rehearsed_cells import Cell, Name, Workplace, cell_of
 from benchmarks.studies.trainings import Training, train_all
 from benchmarks.suite.contenders import CONTENDERS, Contender
 from benchmarks.suite.workloads import Workload
-from dynamix_ps.config.schema import Policy
+from dynamix_ps.config.schema import PolicySection
 from dynamix_ps.policy.ppo.policy_file import load_policy, save_policy
 from dynamix_ps.policy.registry import policy_of
-from dynamix_ps.rehearsal.outcome import Target
+from dynamix_ps.rehearsal.outcome import EvaluationTarget
 from dynamix_ps.sim.scenario.load import Scenario, load_scenario
 from dynamix_ps.sim.training.trainer import TrainSettings
 
@@ -125,7 +125,7 @@ def cells(quick: bool, policies: Path, folder: Path) -> list[Cell]:
     return [cell for cell in found if cell.name[:2] == first[:2] and cell.name.seed == first.seed] if quick else found
 
 
-def contenders(direction: Direction, policies: Path, model: Policy) -> Mapping[str, Contender]:
+def contenders(direction: Direction, policies: Path, model: PolicySection) -> Mapping[str, Contender]:
     """All of them by name. `model`: the policy that has learned nothing."""
     agent, static = CONTENDERS["ppo"], CONTENDERS["static"]
     chosen = {
@@ -139,10 +139,10 @@ def contenders(direction: Direction, policies: Path, model: Policy) -> Mapping[s
     return {name: dataclasses.replace(agent, policy=policy) for name, policy in chosen.items()} | fixed
 
 
-def targets() -> Mapping[str, tuple[Target, ...]]:
+def targets() -> Mapping[str, tuple[EvaluationTarget, ...]]:
     """Test losses, by workload."""
     return {
-        name: tuple(Target(one.metric, value, higher_is_better=False) for value in one.thresholds)
+        name: tuple(EvaluationTarget(one.metric, value, higher_is_better=False) for value in one.thresholds)
         for name, one in WORKLOADS.items()
     }
 

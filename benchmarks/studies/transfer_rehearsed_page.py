@@ -17,7 +17,7 @@ from benchmarks.studies.agent_cells import STATICS
 from benchmarks.studies.agent_page import figures_of, in_words, table_of, title
 from benchmarks.studies.rehearsed_cells import Name
 from benchmarks.studies.transfer_rehearsed_cells import CHOOSING, CLUSTERS, DIRECTIONS, QUESTIONS, targets
-from dynamix_ps.rehearsal.outcome import Outcome
+from dynamix_ps.rehearsal.outcome import RehearsalOutcome
 from dynamix_ps.sim.contest.comparison import Estimate
 from dynamix_ps.sim.contest.pictures import dots
 
@@ -46,18 +46,18 @@ class Summary:
     loss: float
 
 
-def whole(outcomes: Mapping[Name, Outcome], every: Collection[Name]) -> dict[Name, Outcome]:
+def whole(outcomes: Mapping[Name, RehearsalOutcome], every: Collection[Name]) -> dict[Name, RehearsalOutcome]:
     """Of the directions and clusters all of whose runs have ended, so that everybody is there with the same seeds."""
     partly = {name[:2] for name in every if name not in outcomes}
     return {name: one for name, one in outcomes.items() if name[:2] not in partly}
 
 
-def runs_of(outcomes: Mapping[Name, Outcome]) -> Runs:
+def runs_of(outcomes: Mapping[Name, RehearsalOutcome]) -> Runs:
     """With the targets of the study."""
     return Runs(outcomes, targets())
 
 
-def summaries(outcomes: Mapping[Name, Outcome]) -> Iterator[Summary]:
+def summaries(outcomes: Mapping[Name, RehearsalOutcome]) -> Iterator[Summary]:
     """Of all that have runs."""
     runs = runs_of(outcomes)
     for direction in DIRECTIONS:
@@ -82,7 +82,7 @@ def summaries(outcomes: Mapping[Name, Outcome]) -> Iterator[Summary]:
                     )
 
 
-def write_page(folder: Path, outcomes: Mapping[Name, Outcome], told: str) -> None:
+def write_page(folder: Path, outcomes: Mapping[Name, RehearsalOutcome], told: str) -> None:
     """Renew the figures and the picture; `told` is the first line. Raises UsageError if the page cannot be written."""
     runs = runs_of(outcomes)
     parts = [
@@ -141,7 +141,7 @@ def draw_ratios(figure: Any, runs: Runs) -> None:
     dots(figure, [one.title for one in known], columns, label, "Simulated clock; paired seeds, 95 % interval")
 
 
-def figures(outcomes: Mapping[Name, Outcome]) -> dict[str, Any]:
+def figures(outcomes: Mapping[Name, RehearsalOutcome]) -> dict[str, Any]:
     """For JSON."""
     runs = runs_of(outcomes)
     return {

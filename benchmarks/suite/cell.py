@@ -23,7 +23,7 @@ from benchmarks.suite.result_of_run import divergence, measured
 from benchmarks.suite.results import CellName, without_run, write_result
 from benchmarks.suite.scenario import Scenario, load_scenario
 from benchmarks.suite.workloads import Workload, load_workload
-from dynamix_ps.config.schema import BatchBounds, Cluster, Config, Metrics, Timeouts, Worker
+from dynamix_ps.config.schema import BatchBounds, Cluster, Config, Metrics, Timeouts, WorkerSection
 from dynamix_ps.errors import JobFailed
 from dynamix_ps.exit_codes import exit_code_of
 from dynamix_ps.launch.cpu_quota import find_controller
@@ -109,7 +109,9 @@ def config_of(
         cluster=Cluster(
             host=placement.host,
             servers=placement.servers,
-            workers=tuple(Worker(batch=size, speed=cores) for size, cores in zip(first, scenario.cores, strict=True)),
+            workers=tuple(
+                WorkerSection(batch=size, speed=cores) for size, cores in zip(first, scenario.cores, strict=True)
+            ),
         ),
         batch=BatchBounds(unit=workload.unit, min=workload.min, max=workload.max),
         window=workload.window,

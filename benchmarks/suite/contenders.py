@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from dynamix_ps.apportion import apportion
-from dynamix_ps.config.schema import LbBsp, Pid, Policy, Ppo, Safety
+from dynamix_ps.config.schema import LbBsp, Pid, PolicySection, Ppo, Safety
 from dynamix_ps.errors import ConfigError
 from dynamix_ps.policy.learned.policy import PRETRAINED
 
@@ -31,7 +31,7 @@ NO_SAFETY_NET = Safety(enabled=False)
 class Contender:
     """One way to choose batch sizes."""
 
-    policy: Policy
+    policy: PolicySection
     what: str
     paper: str
     tuning: str  # effort spent on it before its cells were run
@@ -49,75 +49,75 @@ class Contender:
 
 CONTENDERS = {
     "static": Contender(
-        Policy(name="static"),
+        PolicySection(name="static"),
         "the same size for every worker, all the time",
         "none",
         "every size of the grid tried, the best of the scenario and workload taken afterwards",
     ),
     BY_HAND: Contender(
-        Policy(name="static"),
+        PolicySection(name="static"),
         "sizes in proportion to the workers' speeds, set once by hand: `batch` of every worker in the cluster file",
         "none",
         "the true speeds at the beginning; the sum of the first sizes",
         by_speed=True,
     ),
     "proportional": Contender(
-        Policy(name="proportional"),
+        PolicySection(name="proportional"),
         "shares by measured throughput, global batch kept",
         "dynamic batching, arXiv 2305.12213 (III-C)",
         DEFAULTS,
     ),
     "pid": Contender(
-        Policy(name="pid"),
+        PolicySection(name="pid"),
         "dynamic batching as published: b <- b mean(t) / t, 5 % dead-band, learned maximum",
         "dynamic batching, arXiv 2305.12213 (III-C)",
         DEFAULTS,
     ),
     "pid-keep": Contender(
-        Policy(name="pid", pid=Pid(keep_global=True)),
+        PolicySection(name="pid", pid=Pid(keep_global=True)),
         "the same, scaled back to the present global batch",
         "dynamic batching, arXiv 2305.12213; B kept as in OmniLearn, arXiv 2503.17469",
         DEFAULTS,
     ),
     "lbbsp-cpu": Contender(
-        Policy(name="lbbsp", lbbsp=LbBsp(rule="cpu")),
+        PolicySection(name="lbbsp", lbbsp=LbBsp(rule="cpu")),
         "shares by forecast speed; a linear forecast in place of the network",
         "LB-BSP, arXiv 1806.02508 (SoCC 2020)",
         DEFAULTS,
     ),
     "lbbsp-gpu": Contender(
-        Policy(name="lbbsp", lbbsp=LbBsp(rule="gpu")),
+        PolicySection(name="lbbsp", lbbsp=LbBsp(rule="gpu")),
         "moves samples from the straggler to the leader, in steps that shrink",
         "LB-BSP, arXiv 1806.02508 (SoCC 2020)",
         DEFAULTS,
     ),
     "lbb": Contender(
-        Policy(name="lbb"),
+        PolicySection(name="lbb"),
         "solves for equal times where they are far apart, moves single samples where near; profile learned on line",
         "LBB, The Journal of Supercomputing, 2023",
         DEFAULTS,
     ),
     "goodput": Contender(
-        Policy(name="goodput"),
+        PolicySection(name="goodput"),
         "global batch of largest goodput by the measured noise scale, split for equal finish; progress under the job's "
         "learning-rate rule by our model (progress.py), as under `adascale` by its own",
         "Pollux, OSDI 2021 (AdaptDL); split as in Cannikin, arXiv 2402.05302",
         DEFAULTS,
     ),
     "random": Contender(
-        Policy(name="random"),
+        PolicySection(name="random"),
         "every size drawn anew in every window; a control",
         "none",
         "none",
     ),
     "ppo-paper": Contender(
-        Policy(name="ppo", ppo=Ppo(space="paper"), safety=NO_SAFETY_NET),
+        PolicySection(name="ppo", ppo=Ppo(space="paper"), safety=NO_SAFETY_NET),
         "DYNAMIX: five steps per worker, its reward, clipped PPO",
         "DYNAMIX, arXiv 2510.08522",
         TRAINED,
     ),
     "ppo-paper-simple": Contender(
-        Policy(
+        PolicySection(
             name="ppo",
             ppo=Ppo(space="paper", learner="simple", file=str(PRETRAINED / "paper-simple.npz")),
             safety=NO_SAFETY_NET,
@@ -127,25 +127,25 @@ CONTENDERS = {
         TRAINED,
     ),
     "model": Contender(
-        Policy(name="model"),
+        PolicySection(name="model"),
         "ours: the plan that follows from a model of the cluster, safety net; nothing learned",
         "none",
         RULES_TUNED,
     ),
     "ppo": Contender(
-        Policy(name="ppo"),
+        PolicySection(name="ppo"),
         "ours: corrections to a model's global batch and to each share, safety net",
         "none",
         OURS_TUNED,
     ),
     "stigmergy": Contender(
-        Policy(name="stigmergy"),
+        PolicySection(name="stigmergy"),
         "ours: no arbitrator, every worker chooses its own size from traces in the gradient sum",
         "traces: after S-MADRL",
         "none: first values of its rule",
     ),
     "goodput-decay": Contender(
-        Policy(name="goodput"),
+        PolicySection(name="goodput"),
         "`goodput`; the learning rate decays linearly to the end of training, a guard halves it when the loss rises",
         "Pollux, OSDI 2021; linear decay as in arXiv 2310.07831",
         DEFAULTS,

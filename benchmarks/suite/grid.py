@@ -15,7 +15,7 @@ from benchmarks.suite.contenders import contender
 from benchmarks.suite.results import CellName
 from benchmarks.suite.scenario import load_scenario
 from benchmarks.suite.workloads import load_workload
-from dynamix_ps.config.validate import Finding, load_model
+from dynamix_ps.config.validate import BrokenRule, load_model
 from dynamix_ps.errors import ConfigError
 
 FOLDER = Path(__file__).parents[1] / "grids"
@@ -91,54 +91,54 @@ def load_grid(name_or_path: str | Path) -> Grid:
     return load_model(file, Grid, _findings, examples=f"grids that ship: {', '.join(shipped())}")
 
 
-def _findings(grid: Grid) -> Iterator[Finding]:
+def _findings(grid: Grid) -> Iterator[BrokenRule]:
     for key, values in grid:
         if not isinstance(values, tuple):
             continue
         for index, value in enumerate(values):
             if value in values[:index]:
-                yield Finding((key, index), "is in the list twice", value)
+                yield BrokenRule((key, index), "is in the list twice", value)
     yield from _unknown("scenarios", grid.scenarios, load_scenario)
     yield from _unknown("workloads", grid.workloads, load_workload)
     yield from _unknown("contenders", grid.contenders, contender)
     if (STATIC in grid.contenders) != bool(grid.static_sizes):
         message = f"there must be sizes to tune `{STATIC}` by if, and only if, it is among the contenders"
-        yield Finding(("static_sizes",), message, list(grid.static_sizes), (("contenders",),))
+        yield BrokenRule(("static_sizes",), message, list(grid.static_sizes), (("contenders",),))
     for index, seed in enumerate(grid.static_seeds):
         if seed not in grid.seeds[: len(grid.static_seeds)]:
-            yield Finding(("static_seeds", index), "must be among the first of the seeds", seed, (("seeds",),))
+            yield BrokenRule(("static_seeds", index), "must be among the first of the seeds", seed, (("seeds",),))
     for index, size in enumerate(grid.static_sizes):
         for name in grid.workloads:
             yield from _out_of_bounds(index, size, name)
     yield from _side(grid)
 
 
-def _side(grid: Grid) -> Iterator[Finding]:
+def _side(grid: Grid) -> Iterator[BrokenRule]:
     if bool(grid.side_contenders) != bool(grid.side_seeds):
         given = "side_contenders" if grid.side_contenders else "side_seeds"
-        yield Finding((given,), "side contenders need side seeds, and these need those", list(getattr(grid, given)))
+        yield BrokenRule((given,), "side contenders need side seeds, and these need those", list(getattr(grid, given)))
     for index, name in enumerate(grid.side_contenders):
         if name == STATIC or name not in grid.contenders:
             message = f"must be one of the contenders, and not `{STATIC}`"
-            yield Finding(("side_contenders", index), message, name, (("contenders",),))
+            yield BrokenRule(("side_contenders", index), message, name, (("contenders",),))
     for index, seed in enumerate(grid.side_seeds):
         if seed not in grid.seeds:
-            yield Finding(("side_seeds", index), "must be among the seeds", seed, (("seeds",),))
+            yield BrokenRule(("side_seeds", index), "must be among the seeds", seed, (("seeds",),))
 
 
-def _unknown(key: str, names: tuple[str, ...], find: Callable[[str], object]) -> Iterator[Finding]:
+def _unknown(key: str, names: tuple[str, ...], find: Callable[[str], object]) -> Iterator[BrokenRule]:
     for index, name in enumerate(names):
         try:
             find(name)
         except ConfigError as error:
-            yield Finding((key, index), str(error), name)
+            yield BrokenRule((key, index), str(error), name)
 
 
-def _out_of_bounds(index: int, size: int, workload: str) -> Iterator[Finding]:
+def _out_of_bounds(index: int, size: int, workload: str) -> Iterator[BrokenRule]:
     try:
         found = load_workload(workload)
     except ConfigError:
         return  # said already
     if not found.min <= size <= found.max:
         message = f"must lie within {found.min}..{found.max}, the bounds of workload {workload}"
-        yield Finding(("static_sizes", index), message, size, (("workloads",),))
+        yield BrokenRule(("static_sizes", index), message, size, (("workloads",),))

@@ -13,7 +13,7 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from dynamix_ps.config.schema import OWN_HOST, Server, Servers
+from dynamix_ps.config.schema import OWN_HOST, Servers, ServerSection
 from dynamix_ps.config.validate import load_model
 from dynamix_ps.errors import ConfigError
 
@@ -70,9 +70,9 @@ class Scenario(_Section):
         return ("scheduler", *servers, *self._workers)
 
     @property
-    def placed_servers(self) -> tuple[Server, ...]:
+    def placed_servers(self) -> tuple[ServerSection, ...]:
         """Every server with its host: with `auto` one on each worker's."""
-        return tuple(Server(host=name) for name in self._workers) if self.servers is None else self.servers
+        return tuple(ServerSection(host=name) for name in self._workers) if self.servers is None else self.servers
 
     @property
     def _workers(self) -> tuple[str, ...]:

@@ -13,7 +13,7 @@ from benchmarks.workloads.arguments import DATA_SETS, OPTIMIZERS, Framework
 from benchmarks.workloads.goal import MetricName
 from benchmarks.workloads.schedule import ScheduleName
 from dynamix_ps.config.schema import DataPlaneName, Unit
-from dynamix_ps.config.validate import Finding, load_model
+from dynamix_ps.config.validate import BrokenRule, load_model
 from dynamix_ps.data_planes import planes_for
 from dynamix_ps.errors import ConfigError
 from dynamix_ps.run_record.evaluations import higher_is_better
@@ -115,12 +115,12 @@ def load_workload(name: str) -> Workload:
     return known[name]
 
 
-def _findings(file: _File) -> Iterator[Finding]:
+def _findings(file: _File) -> Iterator[BrokenRule]:
     for name, one in file.workloads.items():
         for key, message, *uses in _broken(one):
             got = getattr(one, key)
             where = ("workloads", name)
-            yield Finding((*where, key), message, got, tuple((*where, other) for other in uses))
+            yield BrokenRule((*where, key), message, got, tuple((*where, other) for other in uses))
 
 
 def _broken(one: Workload) -> Iterator[tuple[str, ...]]:

@@ -14,7 +14,7 @@ from dynamix_ps.cli.host_options import given_to_unnamed, host_options
 from dynamix_ps.config.host_list import chosen_hosts
 from dynamix_ps.config.load import check_rules, load_config
 from dynamix_ps.config.resolve import resolved, with_places
-from dynamix_ps.config.schema import Cluster, Config, Worker
+from dynamix_ps.config.schema import Cluster, Config, WorkerSection
 from dynamix_ps.errors import EnvironmentNotReady, UsageError
 from dynamix_ps.launch.check import Check
 from dynamix_ps.launch.doctor import all_checks
@@ -95,7 +95,7 @@ def _with_hosts(
         raise UsageError("--hosts: no host is named; give -c FILE with cluster.hosts, -H, or --hostfile")
     if config is None:
         slots = sum(host.room for host in hosts.values())
-        config = Config(cluster=Cluster(hosts=hosts, workers=(Worker(),) * max(1, slots)))
+        config = Config(cluster=Cluster(hosts=hosts, workers=(WorkerSection(),) * max(1, slots)))
     cluster = config.cluster.model_copy(update={"hosts": hosts})
     return resolved(check_rules(config.model_copy(update={"cluster": cluster}), "the hosts"))
 

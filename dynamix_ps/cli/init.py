@@ -17,7 +17,7 @@ from pydantic import BaseModel
 
 from dynamix_ps.config.load import check_rules
 from dynamix_ps.config.policies import POLICIES
-from dynamix_ps.config.schema import BatchBounds, Cluster, Config, Worker
+from dynamix_ps.config.schema import BatchBounds, Cluster, Config, WorkerSection
 from dynamix_ps.config.yaml_lines import Dumper
 from dynamix_ps.data_planes import DATA_PLANES
 from dynamix_ps.errors import EnvironmentNotReady, UsageError
@@ -177,7 +177,7 @@ def _config(known: Mapping[str, Any]) -> Config:
     bounds, batch = BatchBounds(), known.get("batch", 64)
     choices: dict[str, Any] = {"policy": {"name": known.get("policy", "proportional")}}
     config = Config(
-        cluster=Cluster(workers=tuple(Worker(batch=batch, speed=speed) for speed in speeds)),
+        cluster=Cluster(workers=tuple(WorkerSection(batch=batch, speed=speed) for speed in speeds)),
         batch=BatchBounds(min=min(bounds.min, max(1, batch // ROOM)), max=max(bounds.max, batch * ROOM)),
         comm=known.get("comm", "byteps"),
         command=known.get("command", ()),
@@ -199,7 +199,7 @@ def _lines(config: Config) -> Iterator[str]:
     yield from _comment(Config, "cluster")
     yield "cluster:"
     for name in ("batch", "speed"):
-        yield from _comment(Worker, name, "  ", f"{name}: ")
+        yield from _comment(WorkerSection, name, "  ", f"{name}: ")
     yield "  workers:"
     yield from (f"    - {{batch: {worker.batch}, speed: {_flow(worker.speed)}}}" for worker in config.cluster.workers)
     yield from _comment(Config, "batch")

@@ -15,7 +15,7 @@ from dynamix_ps.cli.host_options import given_to_unnamed, host_options
 from dynamix_ps.cli.policy_name import POLICY_NAMES, PolicyName
 from dynamix_ps.config.host_list import as_list, chosen_hosts
 from dynamix_ps.config.load import check_rules, load_config
-from dynamix_ps.config.schema import Config, Host, Policy
+from dynamix_ps.config.schema import Config, Host, PolicySection
 from dynamix_ps.launch.job import dry_run, run_job
 from dynamix_ps.launch.plan import hosts_with_roles
 from dynamix_ps.launch.preflight import check_command
@@ -121,7 +121,7 @@ def with_overrides(
     if run_dir:
         changes["run_dir"] = run_dir
     if policy and policy != config.policy.name:
-        changes["policy"] = Policy(name=policy)
+        changes["policy"] = PolicySection(name=policy)
     if mode:
         changes["mode"] = mode
     if cmd:

@@ -14,7 +14,7 @@ import click
 
 from dynamix_ps.cli.policy_name import POLICY_NAMES, PolicyName
 from dynamix_ps.config.policies import POLICIES
-from dynamix_ps.config.schema import Policy, Ppo
+from dynamix_ps.config.schema import PolicySection, Ppo
 from dynamix_ps.errors import EnvironmentNotReady
 from dynamix_ps.policy.ppo.policy_file import StoredPolicy, load_policy, save_policy
 from dynamix_ps.policy.registry import policy_of
@@ -126,7 +126,7 @@ def evaluate(
     if workers is not None:
         chosen = [scenario.with_workers(workers) for scenario in chosen]
     rivals = against or RIVALS[:-1]
-    policies = {name: Policy(name=_plain(name)) for name in rivals} | _learned(files)
+    policies = {name: PolicySection(name=_plain(name)) for name in rivals} | _learned(files)
     console = make_console()
     with progress_bar(console) as bar:
         task = bar.add_task("policies on scenarios")
@@ -151,10 +151,10 @@ def _plain(name: str) -> str:
     return "static" if name == TUNED else name.removesuffix(DECAY) if name in DECAYING else name
 
 
-def _learned(files: tuple[Path, ...]) -> dict[str, Policy]:
+def _learned(files: tuple[Path, ...]) -> dict[str, PolicySection]:
     """The policies of these files, or the shipped ones. Raises PolicyError."""
     if not files:
-        return {f"ppo-{space}": Policy(name="ppo", ppo=Ppo.model_validate({"space": space})) for space in SPACES}
+        return {f"ppo-{space}": PolicySection(name="ppo", ppo=Ppo.model_validate({"space": space})) for space in SPACES}
     return {str(file): policy_of(file) for file in files}
 
 

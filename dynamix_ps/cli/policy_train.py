@@ -19,7 +19,7 @@ from dynamix_ps.policy.ppo.policy_file import save_policy
 from dynamix_ps.report.plots.plots import DOTS_PER_INCH
 from dynamix_ps.run_record.manifest import versions
 from dynamix_ps.sim.contest.pictures import learning_curve
-from dynamix_ps.sim.training.trainer import Draw, Trainer, TrainSettings, paper_settings
+from dynamix_ps.sim.training.trainer import Draw, PolicyTrainer, TrainSettings, paper_settings
 from dynamix_ps.terminal import progress_bar
 
 CHECKPOINT_S = 30.0
@@ -48,9 +48,9 @@ def train_policy(
         raise UsageError(f"{folder}: holds a training already; go on with --resume, or choose another folder")
     folder.mkdir(parents=True, exist_ok=True)
     if resume:
-        trainer = Trainer.resume(checkpoint, settings, draw)
+        trainer = PolicyTrainer.resume(checkpoint, settings, draw)
     else:
-        trainer = Trainer(settings, np.random.default_rng(settings.seed), draw_=draw)
+        trainer = PolicyTrainer(settings, np.random.default_rng(settings.seed), draw_=draw)
     log = LearningLog(folder, trainer.windows)
     began_s, saved_s = time.monotonic(), time.monotonic()
     try:

@@ -18,7 +18,7 @@ from rich.table import Table
 from dynamix_ps.cli.policy_name import POLICY_NAMES
 from dynamix_ps.config.load import check_rules, load_config
 from dynamix_ps.config.policies import check_name
-from dynamix_ps.config.schema import Config, Policy
+from dynamix_ps.config.schema import Config, PolicySection
 from dynamix_ps.errors import EnvironmentNotReady, UsageError
 from dynamix_ps.launch.preflight import check_command
 from dynamix_ps.policy.registry import check_policy, findings, make_policy, policy_rng
@@ -211,7 +211,7 @@ def _tell(console: Console, study: Study, comparison: Comparison) -> None:
 
 def _with_policy(config: Config, name: str) -> Config:
     """Raises ConfigError if the policy does not go with the rest of the file."""
-    chosen = config.policy if name == config.policy.name else Policy(name=name)
+    chosen = config.policy if name == config.policy.name else PolicySection(name=name)
     return check_rules(config.model_copy(update={"policy": chosen}), f"--policy {name}")
 
 

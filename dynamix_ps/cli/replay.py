@@ -18,7 +18,7 @@ from dynamix_ps.config.schema import Config
 from dynamix_ps.errors import UsageError
 from dynamix_ps.policy.registry import make_policy, policy_of
 from dynamix_ps.sim.recorded import read_run
-from dynamix_ps.sim.replay import Answer, replay
+from dynamix_ps.sim.replay import ReplayedWindow, replay
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
@@ -69,7 +69,7 @@ def with_policy(config: Config, chosen: str) -> Config:
     return config.model_copy(update={"policy": config.policy.model_copy(update={"ppo": ppo})})
 
 
-def _table(run: str, policy: str, answers: Sequence[Answer]) -> Table:
+def _table(run: str, policy: str, answers: Sequence[ReplayedWindow]) -> Table:
     table = Table(title=f"{run}, and what {policy} would have decided")
     for column in ("window", "in force", "the run went on with", "B", policy, "B", "note"):
         table.add_column(column, justify="left" if column == "note" else "right")
@@ -86,7 +86,7 @@ def _sizes(sizes: Sequence[int]) -> str:
     return " ".join(str(size) for size in sizes)
 
 
-def _write(file: Path, answers: Sequence[Answer]) -> None:
+def _write(file: Path, answers: Sequence[ReplayedWindow]) -> None:
     """One line per window; a column per worker. Raises UsageError if it cannot be written."""
     groups = ("before", "recorded", "other")
     header = [f"{group}_{rank}" for group in groups for rank in range(len(answers[0].before))]

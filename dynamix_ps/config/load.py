@@ -9,13 +9,13 @@ import yaml
 
 from dynamix_ps.config.rules import findings
 from dynamix_ps.config.schema import Config
-from dynamix_ps.config.validate import Finding, dotted, load_model, no_rules
+from dynamix_ps.config.validate import BrokenRule, dotted, load_model, no_rules
 from dynamix_ps.config.yaml_lines import Dumper
 from dynamix_ps.errors import ConfigError
 
 
 def load_config(
-    path: str | os.PathLike[str], more_findings: Callable[[Config], Iterable[Finding]] = no_rules
+    path: str | os.PathLike[str], more_findings: Callable[[Config], Iterable[BrokenRule]] = no_rules
 ) -> Config:
     """Read and check a cluster file.
 
@@ -26,7 +26,7 @@ def load_config(
         ConfigError: the file cannot be read, or one line per error in it.
     """
 
-    def all_findings(config: Config) -> Iterator[Finding]:
+    def all_findings(config: Config) -> Iterator[BrokenRule]:
         yield from findings(config)
         yield from more_findings(config)
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class PolicyEntry:
     """One policy.
 
     Attributes:
@@ -35,50 +35,50 @@ SAFETY = "safety"  # the key of policies with a safety net (policy/safety_net.py
 _BASELINES = "dynamix_ps.policy.baselines"
 
 POLICIES = {
-    "static": Entry(f"{_BASELINES}.static:static_policy", "Keeps fixed sizes.", ("sizes",)),
-    "proportional": Entry(
+    "static": PolicyEntry(f"{_BASELINES}.static:static_policy", "Keeps fixed sizes.", ("sizes",)),
+    "proportional": PolicyEntry(
         f"{_BASELINES}.proportional:ProportionalPolicy",
         "Keeps the global batch and shares it in proportion to measured throughput.",
         measures=True,
     ),
-    "pid": Entry(
+    "pid": PolicyEntry(
         f"{_BASELINES}.pid:pid_policy",
         "The dynamic-batching controller: equalises compute times step by step.",
         ("pid",),
         measures=True,
     ),
-    "lbbsp": Entry(
+    "lbbsp": PolicyEntry(
         f"{_BASELINES}.lbbsp:lbbsp_policy",
         "LB-BSP: shares by forecast speed, or moves samples from the slowest worker to the fastest.",
         ("lbbsp",),
         measures=True,
     ),
-    "lbb": Entry(
+    "lbb": PolicyEntry(
         f"{_BASELINES}.lbb:LbbPolicy",
         "LBB: solves for equal times from a profile that it learns on line.",
         measures=True,
     ),
-    "goodput": Entry(
+    "goodput": PolicyEntry(
         f"{_BASELINES}.goodput:GoodputPolicy",
         "The global batch of largest goodput by the measured noise scale, split so that all finish together.",
         measures=True,
     ),
-    "random": Entry(
+    "random": PolicyEntry(
         f"{_BASELINES}.random_sizes:RandomSizesPolicy", "Draws every size anew in every window, as a control."
     ),
-    "model": Entry(
+    "model": PolicyEntry(
         "dynamix_ps.policy.model.policy:ModelPolicy",
         "The plan that follows from a model of the cluster, with a safety net. Nothing in it is learned.",
         (SAFETY,),
         measures=True,
     ),
-    "ppo": Entry(
+    "ppo": PolicyEntry(
         "dynamix_ps.policy.learned.policy:ppo_policy",
         "The learned policy: corrects the plan of `model`, with a safety net.",
         ("ppo", SAFETY),
         measures=True,
     ),
-    "stigmergy": Entry(
+    "stigmergy": PolicyEntry(
         "dynamix_ps.policy.stigmergy.policy:stigmergy_policy",
         "Without an arbitrator: every worker chooses its own size, from traces that all lay in the gradient sum.",
         ("stigmergy",),
@@ -89,9 +89,9 @@ POLICIES = {
 _TARGET = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
 
 
-def entry_of(name: str) -> Entry:
+def entry_of(name: str) -> PolicyEntry:
     """The row of a policy, or one for `package.module:Class`. Raises KeyError for a name that is neither."""
-    return Entry(name, "", ("options",)) if is_target(name) else POLICIES[name]
+    return PolicyEntry(name, "", ("options",)) if is_target(name) else POLICIES[name]
 
 
 def is_target(name: str) -> bool:

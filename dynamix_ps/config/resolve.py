@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dynamix_ps.apportion import apportion
 from dynamix_ps.config.role_hosts import hosts_of, role_hosts
-from dynamix_ps.config.schema import Config, Server
+from dynamix_ps.config.schema import Config, ServerSection
 
 
 def resolved(config: Config) -> Config:
@@ -21,7 +21,7 @@ def resolved(config: Config) -> Config:
         worker.model_copy(update={"host": host, "batch": size})
         for worker, host, size in zip(cluster.workers, placed.workers, sizes, strict=True)
     )
-    servers = tuple(Server.model_validate({"host": host}) for host in placed.servers)
+    servers = tuple(ServerSection.model_validate({"host": host}) for host in placed.servers)
     changes = {"host": placed.home, "servers": servers, "workers": workers}
     return config.model_copy(update={"cluster": cluster.model_copy(update=changes)})
 

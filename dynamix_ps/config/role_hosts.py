@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from dynamix_ps.config.schema import OWN_HOST, Cluster, Host, Server
+from dynamix_ps.config.schema import OWN_HOST, Cluster, Host, ServerSection
 
 HERE = "localhost"  # name of the only host of a job without `hosts`: the one on which it is launched
 
@@ -49,7 +49,7 @@ def role_hosts(cluster: Cluster) -> RoleHosts:
     return RoleHosts(workers, _server_hosts(cluster, hosts, workers), home)
 
 
-def worker_beside(server: Server) -> int | None:
+def worker_beside(server: ServerSection) -> int | None:
     """N of a server with `host: worker-N`; None for another host."""
     found = _BESIDE.fullmatch(server.host)
     return int(found.group(1)) if found else None

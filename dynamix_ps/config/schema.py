@@ -83,7 +83,7 @@ class Host(_Section):
         return (len(self.devices) if self.devices else 1) if self.slots is None else self.slots
 
 
-class Worker(_Section):
+class WorkerSection(_Section):
     """One worker."""
 
     host: Annotated[str | None, Field(examples=["node-1"])] = None
@@ -105,7 +105,7 @@ class Worker(_Section):
     """
 
 
-class Server(_Section):
+class ServerSection(_Section):
     """One parameter server."""
 
     host: str = OWN_HOST
@@ -133,7 +133,7 @@ def _read_servers(value: object) -> object:
     raise ValueError("must be auto, a number, or a list with one entry per server")
 
 
-def _write_servers(servers: tuple[Server, ...] | None) -> object:
+def _write_servers(servers: tuple[ServerSection, ...] | None) -> object:
     return "auto" if servers is None else [server.model_dump(mode="json") for server in servers]
 
 
@@ -148,7 +148,7 @@ def _describe_servers(schema: dict[str, Any]) -> None:
 
 
 Servers = Annotated[
-    Annotated[tuple[Server, ...], Field(min_length=1, max_length=MAX_SERVERS)] | None,
+    Annotated[tuple[ServerSection, ...], Field(min_length=1, max_length=MAX_SERVERS)] | None,
     BeforeValidator(_read_servers),
     PlainSerializer(_write_servers),
     Field(json_schema_extra=_describe_servers, examples=[[{"host": "worker-0"}, {"host": "worker-1"}, {}]]),
@@ -188,7 +188,7 @@ class Cluster(_Section):
     `bf16`: rounded to bfloat16, in half the bytes; the rounding errors are added to the next gradients.
     """
     workers: Annotated[
-        tuple[Worker, ...],
+        tuple[WorkerSection, ...],
         Field(min_length=1, max_length=1024, examples=[[{"batch": 128}, {"batch": 64, "speed": 0.5}]]),
     ]
     """One entry per worker, in the order of their ranks; `{}` is a worker with all defaults."""
@@ -341,7 +341,7 @@ class Safety(_Section):
     """Proportional shares decide for so many windows; then the policy decides again."""
 
 
-class Policy(_Section):
+class PolicySection(_Section):
     """What chooses the batch sizes."""
 
     name: Annotated[
@@ -381,9 +381,9 @@ class Policy(_Section):
         foreign = self.model_fields_set - {"name", *self.own_keys}
         return tuple(key for key in type(self).model_fields if key in foreign and getattr(self, key) is not None)
 
-    def without_foreign_keys(self) -> Policy:
+    def without_foreign_keys(self) -> PolicySection:
         """The same policy; keys that only another one takes are as if nobody had set them."""
-        return Policy.model_validate(self.model_dump(include={"name", *self.own_keys}, exclude_unset=True))
+        return PolicySection.model_validate(self.model_dump(include={"name", *self.own_keys}, exclude_unset=True))
 
 
 class Timeouts(_Section):
@@ -517,7 +517,7 @@ class Config(_Section):
     """Whether a job that saves checkpoints writes one at SIGTERM, before it ends."""
     elastic: Elastic = Elastic()
     """What happens where the number of workers changes."""
-    policy: Policy = Policy()
+    policy: PolicySection = PolicySection()
     """What chooses the batch sizes."""
     metrics: Metrics = Metrics()
     """What is measured beside training, and where it can be watched."""

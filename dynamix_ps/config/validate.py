@@ -40,7 +40,7 @@ _MESSAGES = {
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class BrokenRule:
     """A broken rule between keys: the key to report, and every key that the rule reads."""
 
     path: Path
@@ -49,7 +49,7 @@ class Finding:
     uses: tuple[Path, ...] = ()
 
 
-def no_rules(model: BaseModel) -> Iterator[Finding]:
+def no_rules(model: BaseModel) -> Iterator[BrokenRule]:
     """For models without rules between keys."""
     yield from ()
 
@@ -57,7 +57,7 @@ def no_rules(model: BaseModel) -> Iterator[Finding]:
 def load_model(
     path: str | os.PathLike[str],
     model: type[_Model],
-    rules: Callable[[_Model], Iterable[Finding]] = no_rules,
+    rules: Callable[[_Model], Iterable[BrokenRule]] = no_rules,
     examples: str = "",
 ) -> _Model:
     """Read and check a file.
@@ -104,7 +104,7 @@ def read_text(name: str, examples: str = "") -> str:
 
 
 def _validate(
-    document: Document, model: type[_Model], rules: Callable[[_Model], Iterable[Finding]]
+    document: Document, model: type[_Model], rules: Callable[[_Model], Iterable[BrokenRule]]
 ) -> tuple[_Model | None, list[Problem]]:
     """Field errors and rule errors together: the rules check the data without the wrong fields."""
     problems: list[Problem] = []

@@ -16,7 +16,7 @@ from dynamix_ps.byteps_build.install import InstalledInfo, installed_info
 from dynamix_ps.cgroups import available_cores
 from dynamix_ps.config import variables
 from dynamix_ps.config.role_hosts import role_hosts
-from dynamix_ps.config.schema import Cluster, Config, Worker
+from dynamix_ps.config.schema import Cluster, Config, WorkerSection
 from dynamix_ps.errors import DynamixError
 from dynamix_ps.launch.authority import is_encrypted
 from dynamix_ps.launch.check import Check, Status
@@ -133,7 +133,7 @@ def _openssl(config: Config | None) -> Check:
 
 
 def _ports(config: Config | None) -> Check:
-    cluster = config.cluster if config and not config.cluster.hosts else Cluster(workers=(Worker(),))
+    cluster = config.cluster if config and not config.cluster.hosts else Cluster(workers=(WorkerSection(),))
     try:
         ports = choose_ports(cluster, random.Random())
     except DynamixError as error:

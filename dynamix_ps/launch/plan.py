@@ -13,7 +13,7 @@ from dynamix_ps.addresses import host_port
 from dynamix_ps.certificates import OFF
 from dynamix_ps.config import variables
 from dynamix_ps.config.role_hosts import HERE, address_of, hosts_of, role_hosts, worker_beside
-from dynamix_ps.config.schema import Config, Server
+from dynamix_ps.config.schema import Config, ServerSection
 from dynamix_ps.launch.devices import visible_devices
 
 Role = Literal["scheduler", "server", "worker", "arbitrator"]
@@ -103,7 +103,7 @@ def _job_roles(config: Config) -> Iterator[JobRole]:
     home = _known(placed.home)
     if config.data_plane.has_servers:
         yield JobRole("scheduler", "scheduler", host=home)
-        entries: Sequence[Server | None] = config.cluster.servers or (None,) * len(placed.servers)
+        entries: Sequence[ServerSection | None] = config.cluster.servers or (None,) * len(placed.servers)
         for index, (entry, host) in enumerate(zip(entries, placed.servers, strict=True)):
             beside = 0 if entry is None else worker_beside(entry)
             name = None if beside is None else f"worker-{beside}"

@@ -14,7 +14,7 @@ from pydantic import ValidationError
 from dynamix_ps.config import schema
 from dynamix_ps.config.policies import SAFETY, entry_of, is_target
 from dynamix_ps.config.schema import Config
-from dynamix_ps.config.validate import Finding
+from dynamix_ps.config.validate import BrokenRule
 from dynamix_ps.errors import PolicyError
 from dynamix_ps.policy.base import Policy
 from dynamix_ps.policy.evidence.weighed import WeighedPolicy
@@ -78,26 +78,26 @@ def check_policy(config: Config) -> None:
         _arguments(name, signature, offered, config.policy.options)
 
 
-def findings(config: Config) -> Iterator[Finding]:
+def findings(config: Config) -> Iterator[BrokenRule]:
     """What the source of a policy from elsewhere tells, and no more: it does not run. For `load_config`."""
     return _findings(config, check_policy)
 
 
-def findings_at_start(config: Config) -> Iterator[Finding]:
+def findings_at_start(config: Config) -> Iterator[BrokenRule]:
     """The same, and what only making the policy can tell. For `load_config`, when the job starts."""
     return _findings(config, check_policy, lambda it: make_policy(it, len(it.cluster.workers), policy_rng(it)))
 
 
-def _findings(config: Config, *checks: Callable[[Config], object]) -> Iterator[Finding]:
+def _findings(config: Config, *checks: Callable[[Config], object]) -> Iterator[BrokenRule]:
     if not is_target(config.policy.name) or config.mode == "off":
         return
     try:
         for check in checks:
             check(config)
     except _OptionsError as error:
-        yield Finding(("policy", "options"), str(error), _shown(config.policy.options), (("policy", "name"),))
+        yield BrokenRule(("policy", "options"), str(error), _shown(config.policy.options), (("policy", "name"),))
     except PolicyError as error:
-        yield Finding(("policy", "name"), str(error), config.policy.name, (("policy", "options"),))
+        yield BrokenRule(("policy", "name"), str(error), config.policy.name, (("policy", "options"),))
 
 
 def policy_rng(config: Config, starts: int = 0) -> np.random.Generator:
@@ -105,7 +105,7 @@ def policy_rng(config: Config, starts: int = 0) -> np.random.Generator:
     return np.random.default_rng([config.seed, starts])
 
 
-def policy_of(file: Path) -> schema.Policy:
+def policy_of(file: Path) -> schema.PolicySection:
     """A policy file as the cluster file would name it. Raises PolicyError."""
     from dynamix_ps.policy.ppo.policy_file import load_policy
 
@@ -114,7 +114,7 @@ def policy_of(file: Path) -> schema.Policy:
         ppo = schema.Ppo.model_validate({"space": spec.space, "file": str(file), "hidden": spec.hidden})
     except ValidationError as error:
         raise PolicyError(f"{file}: no cluster file can name it: {error}; use another policy") from error
-    return schema.Policy(name="ppo", ppo=ppo)
+    return schema.PolicySection(name="ppo", ppo=ppo)
 
 
 def _signature(name: str, target: Callable[..., Policy]) -> inspect.Signature:

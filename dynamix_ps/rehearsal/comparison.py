@@ -16,9 +16,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from dynamix_ps.errors import UsageError
-from dynamix_ps.rehearsal.outcome import Outcome, Target
+from dynamix_ps.rehearsal.outcome import EvaluationTarget, RehearsalOutcome
 from dynamix_ps.rehearsal.power import smallest_difference
-from dynamix_ps.rehearsal.study import Run
+from dynamix_ps.rehearsal.study import StudyRun
 from dynamix_ps.run_record.evaluations import main_names
 from dynamix_ps.sim.contest.comparison import Array, Estimate, estimate
 
@@ -55,7 +55,7 @@ class Standing:
 class Comparison:
     """All runs of a study that are over."""
 
-    def __init__(self, outcomes: Mapping[Run, Outcome], target: Target, reference: str) -> None:
+    def __init__(self, outcomes: Mapping[StudyRun, RehearsalOutcome], target: EvaluationTarget, reference: str) -> None:
         self.outcomes, self.target, self.reference = outcomes, target, reference
         self._reached = {run: outcome.reached(target) for run, outcome in outcomes.items()}
 
@@ -70,7 +70,7 @@ class Comparison:
         longest_s = max((reached.time_s for run in of_scenario if (reached := self._reached[run])), default=0.0)
         times = []
         for seed in seeds:
-            run = Run(scenario, policy, seed)
+            run = StudyRun(scenario, policy, seed)
             reached = self._reached[run]
             times.append(reached.time_s if reached else max(self.outcomes[run].train_s, longest_s, _LEAST_S))
         return np.array(times)
@@ -78,11 +78,13 @@ class Comparison:
     def _shared(self, scenario: str, policy: str) -> list[int]:
         seeds = sorted({run.seed for run in self.outcomes})
         both = (self.reference, policy)
-        return [seed for seed in seeds if all(Run(scenario, one, seed) in self.outcomes for one in both)]
+        return [seed for seed in seeds if all(StudyRun(scenario, one, seed) in self.outcomes for one in both)]
 
     def _standing(self, scenario: str, policy: str, seeds: list[int]) -> Standing:
         times_s, of_reference_s = (self.times_s(scenario, one, seeds) for one in (policy, self.reference))
-        mine, theirs = ([self._reached[Run(scenario, one, seed)] for seed in seeds] for one in (policy, self.reference))
+        mine, theirs = (
+            [self._reached[StudyRun(scenario, one, seed)] for seed in seeds] for one in (policy, self.reference)
+        )
         samples = seconds = None
         if all(mine) and all(theirs):
             used, used_by_reference = (np.array([one.samples for one in ways if one]) for ways in (mine, theirs))
@@ -109,7 +111,9 @@ def ratio(ours: Array, theirs: Array) -> Estimate:
     return estimate(lambda drawn: np.exp(drawn.mean(axis=(-2, -1))), logs[None], rng=np.random.default_rng(0))
 
 
-def choose_target(outcomes: Mapping[Run, Outcome], name: str | None, value: float | None) -> Target:
+def choose_target(
+    outcomes: Mapping[StudyRun, RehearsalOutcome], name: str | None, value: float | None
+) -> EvaluationTarget:
     """The target of a comparison. Without a value it is NEARLY the best one that every run reaches.
 
     Raises UsageError if the script does not evaluate such a value, or too seldom; if the direction of the value is not
@@ -139,10 +143,10 @@ def choose_target(outcomes: Mapping[Run, Outcome], name: str | None, value: floa
                 "the script, or give --target"
             )
         value = _nearly_reached_by_all(finite, name, higher)
-    return Target(name, value, higher)
+    return EvaluationTarget(name, value, higher)
 
 
-def _nearly_reached_by_all(outcomes: Sequence[Outcome], name: str, higher: bool) -> float:
+def _nearly_reached_by_all(outcomes: Sequence[RehearsalOutcome], name: str, higher: bool) -> float:
     """On the way from the first evaluation to the best one. The best itself is often on a plateau, where luck decides
     when it is reached."""
     first, best = [], []
@@ -155,9 +159,9 @@ def _nearly_reached_by_all(outcomes: Sequence[Outcome], name: str, higher: bool)
     return begin + NEARLY * ((min(best) if higher else max(best)) - begin)
 
 
-def seeds_that_change_nothing(outcomes: Mapping[Run, Outcome]) -> tuple[Run, Run] | None:
+def seeds_that_change_nothing(outcomes: Mapping[StudyRun, RehearsalOutcome]) -> tuple[StudyRun, StudyRun] | None:
     """Two runs that differ in nothing but their seeds and came to the same values; None: there are none."""
-    seen: dict[object, Run] = {}
+    seen: dict[object, StudyRun] = {}
     for run, outcome in outcomes.items():
         if len(outcome.curve) < 2:
             continue

@@ -25,7 +25,7 @@ class Evaluated(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class RehearsalOutcome:
     """One run that is over. `diverged`: its loss became infinite."""
 
     train_s: float  # simulated
@@ -50,7 +50,7 @@ class Outcome:
                 "rehearse into a new folder"
             )
 
-    def reached(self, target: Target) -> Reached | None:
+    def reached(self, target: EvaluationTarget) -> Reached | None:
         """When the value was first as good as this; None: never. See `first_reached`."""
         points = [
             (one.time_s, float(one.samples), one.values[target.name]) for one in self.curve if target.name in one.values
@@ -58,7 +58,7 @@ class Outcome:
         return first_reached(points, target.value, target.higher_is_better)
 
 
-class Target(NamedTuple):
+class EvaluationTarget(NamedTuple):
     """A value of the evaluations, and how good it is to be."""
 
     name: str
@@ -69,7 +69,7 @@ class Target(NamedTuple):
         return f"{self.name} {shown(self.name, self.value)}"
 
 
-def read_outcome(folder: RunFolder) -> Outcome | None:
+def read_outcome(folder: RunFolder) -> RehearsalOutcome | None:
     """The outcome of a run; None if it has not ended, or has failed in another way than by an infinite loss.
 
     Lines that lack what their kind has are left out.
@@ -110,11 +110,11 @@ class _Reading:
             self._iterations, self._train_s = line["iteration"], line["time_s"] - self._began_s
             self._ended = self._diverged = DIVERGED in line["error"]
 
-    def outcome(self) -> Outcome | None:
+    def outcome(self) -> RehearsalOutcome | None:
         if not self._ended:
             return None
         curve = tuple(self._curve)
-        return Outcome(
+        return RehearsalOutcome(
             self._train_s, self._iterations, self._plans, self._passes, self._diverged, curve, self._directions
         )
 

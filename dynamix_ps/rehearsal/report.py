@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from dynamix_ps.rehearsal.comparison import Comparison, Standing
-from dynamix_ps.rehearsal.outcome import Outcome
+from dynamix_ps.rehearsal.outcome import RehearsalOutcome
 from dynamix_ps.rehearsal.scenarios import first_compute_s
 from dynamix_ps.rehearsal.study import Study
 from dynamix_ps.report.plots.plots import DOTS_PER_INCH
@@ -98,7 +98,7 @@ def about(study: Study, scenario: Scenario, comparison: Comparison) -> str:
     return f"{told} None of the {len(scenario.trace)} changes of this scenario comes before training ends."
 
 
-def _comes(event: Event, outcome: Outcome) -> bool:
+def _comes(event: Event, outcome: RehearsalOutcome) -> bool:
     """Whether the change comes while training runs."""
     if event.at_epoch is not None:
         return event.at_epoch < outcome.passes
@@ -187,7 +187,7 @@ def _draw_curves(file: Path, study: Study, comparison: Comparison) -> None:
     figure.savefig(file)
 
 
-def _curve(outcome: Outcome, name: str) -> tuple[list[float], list[float]]:
+def _curve(outcome: RehearsalOutcome, name: str) -> tuple[list[float], list[float]]:
     points = [point for point in outcome.curve if name in point.values]
     return [point.time_s for point in points], [point.values[name] for point in points]
 

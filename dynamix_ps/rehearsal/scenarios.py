@@ -14,7 +14,7 @@ from dynamix_ps.sim.calibration import calibrate
 from dynamix_ps.sim.calibration.series import series_of
 from dynamix_ps.sim.recorded import SUFFIX, read_run
 from dynamix_ps.sim.scenario.load import Scenario, load_scenario
-from dynamix_ps.sim.scenario.parts import Worker
+from dynamix_ps.sim.scenario.parts import SimulatedWorker
 
 OF_CLUSTER_FILE = "cluster-file"
 
@@ -47,9 +47,9 @@ def first_compute_s(config: Config, scenario: Scenario) -> tuple[float, float]:
 
 def _of_cluster_file(config: Config) -> Scenario:
     """Workers as fast as `speed` says, relative to a worker with the simulator's defaults."""
-    whole = Worker()
+    whole = SimulatedWorker()
     workers = tuple(
-        Worker(fixed_s=whole.fixed_s / worker.speed, per_sample_s=whole.per_sample_s / worker.speed)
+        SimulatedWorker(fixed_s=whole.fixed_s / worker.speed, per_sample_s=whole.per_sample_s / worker.speed)
         for worker in config.cluster.workers
     )
     return Scenario(name=OF_CLUSTER_FILE, workers=workers)

@@ -19,8 +19,7 @@ import numpy as np
 
 from dynamix_ps.messages import NAN, Flow, RoleReport, SystemSample, WindowRecord
 from dynamix_ps.sim.cluster import measure
-from dynamix_ps.sim.cluster.cost import Times as ModelTimes
-from dynamix_ps.sim.cluster.cost import drawn_times
+from dynamix_ps.sim.cluster.cost import WindowTimes, drawn_times
 from dynamix_ps.sim.cluster.parameters import Parameters, Reals, parameters_of
 from dynamix_ps.sim.cluster.traces import Conditions
 from dynamix_ps.sim.cluster.views import SOURCE
@@ -55,7 +54,7 @@ class SimulatedCluster:
         self._advanced_s = 0.0
         self._longest = longest_window + _REMEMBERED
         self._warm_up_left = _WARM_UP if scenario.warm_up > 1 else 0  # iterations
-        self._recent: list[ModelTimes] = []
+        self._recent: list[WindowTimes] = []
         self._sizes: Reals = np.zeros(self._parameters.initial.shape, dtype=np.float32)
         self.time_s = 0.0
         self.spent = np.zeros(scenario.n_workers, dtype=np.int64)
@@ -242,7 +241,7 @@ def _shortest_s(parameters: Parameters) -> float:
     return float(np.concatenate(times_s).min(initial=np.inf))
 
 
-def _mean(several: list[ModelTimes]) -> ModelTimes:
+def _mean(several: list[WindowTimes]) -> WindowTimes:
     """Means over iterations."""
-    names = [field.name for field in dataclasses.fields(ModelTimes)]
-    return ModelTimes(**{name: np.mean([getattr(one, name) for one in several], axis=0) for name in names})
+    names = [field.name for field in dataclasses.fields(WindowTimes)]
+    return WindowTimes(**{name: np.mean([getattr(one, name) for one in several], axis=0) for name in names})

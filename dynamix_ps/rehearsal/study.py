@@ -18,10 +18,10 @@ from pathlib import Path
 
 from dynamix_ps.config import variables
 from dynamix_ps.config.load import dump_config
-from dynamix_ps.config.schema import Config, Policy
+from dynamix_ps.config.schema import Config, PolicySection
 from dynamix_ps.errors import EnvironmentNotReady, JobFailed, UsageError
 from dynamix_ps.one_thread import ONE_THREAD
-from dynamix_ps.rehearsal.outcome import Outcome, read_outcome
+from dynamix_ps.rehearsal.outcome import RehearsalOutcome, read_outcome
 from dynamix_ps.rehearsal.processes import some_at_a_time
 from dynamix_ps.run_record.json_lines import JsonLinesTail
 from dynamix_ps.run_record.run_folder import RunFolder
@@ -35,7 +35,7 @@ OnProgress = Callable[[float], None]  # runs that are over, parts of runs includ
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class StudyRun:
     """One run of a study."""
 
     scenario: str
@@ -58,19 +58,19 @@ class Study:
     command: Sequence[str]
 
     @property
-    def runs(self) -> list[Run]:
+    def runs(self) -> list[StudyRun]:
         """Seed by seed, so that a study that is cut off can compare what it has."""
         return [
-            Run(scenario.name, policy, seed)
+            StudyRun(scenario.name, policy, seed)
             for seed in self.seeds
             for scenario in self.scenarios
             for policy in self.policies
         ]
 
-    def folder_of(self, run: Run) -> RunFolder:
+    def folder_of(self, run: StudyRun) -> RunFolder:
         return RunFolder(self.folder / run.scenario / run.policy.replace(":", ".") / f"seed-{run.seed}")
 
-    def outcomes(self) -> dict[Run, Outcome]:
+    def outcomes(self) -> dict[StudyRun, RehearsalOutcome]:
         """Of the runs that are over."""
         found = {run: read_outcome(self.folder_of(run)) for run in self.runs}
         return {run: outcome for run, outcome in found.items() if outcome is not None}
@@ -99,10 +99,10 @@ class Study:
             ) from error
 
     def _config_of(self, policy: str, seed: int) -> Config:
-        chosen = self.config.policy if policy == self.config.policy.name else Policy(name=policy)
+        chosen = self.config.policy if policy == self.config.policy.name else PolicySection(name=policy)
         return self.config.model_copy(update={"policy": chosen, "seed": seed, "command": tuple(self.command)})
 
-    def start(self, run: Run) -> subprocess.Popen[bytes]:
+    def start(self, run: StudyRun) -> subprocess.Popen[bytes]:
         """Start the process of a run. What an earlier attempt has left is removed."""
         folder = self.folder_of(run)
         shutil.rmtree(folder.path, ignore_errors=True)
@@ -141,14 +141,14 @@ class Study:
         for run, outcome in known.items():
             outcome.check_evaluations(run)
         over = set(known)
-        progress: dict[Run, _Progress] = {}
+        progress: dict[StudyRun, _Progress] = {}
 
-        def start(run: Run) -> subprocess.Popen[bytes]:
+        def start(run: StudyRun) -> subprocess.Popen[bytes]:
             process = self.start(run)
             progress[run] = _Progress(self.folder_of(run))
             return process
 
-        def tell(running: Collection[Run]) -> None:
+        def tell(running: Collection[StudyRun]) -> None:
             on_progress(len(over) + sum(progress[run].trained_part() for run in running))
 
         waiting = [run for run in self.runs if run not in over]
@@ -157,7 +157,7 @@ class Study:
                 self.check(run, exit_code)
                 over.add(run)
 
-    def check(self, run: Run, exit_code: int) -> None:
+    def check(self, run: StudyRun, exit_code: int) -> None:
         """For a run that has ended.
 
         Raises:

@@ -11,7 +11,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from dynamix_ps.config.load import load_config
-from dynamix_ps.config.schema import BatchBounds, Cluster, Config, Policy, Worker
+from dynamix_ps.config.schema import BatchBounds, Cluster, Config, PolicySection, WorkerSection
 from dynamix_ps.errors import EnvironmentNotReady, JobFailed, UsageError
 from dynamix_ps.report.plots.plots import draw_plots
 from dynamix_ps.report.recorder import Recorder
@@ -103,9 +103,9 @@ def _config_as_told(folder: RunFolder) -> Config:
     mode = "observe" if "observed" in kinds else "adapt" if "window" in kinds else "off"  # `off` records no windows
     settings: dict[str, Any] = {"comm": next(iter(first.values()))["comm"], "mode": mode}
     # Without an arbitrator, sizes stay. The name is taken as it is: it may be of a policy that is not installed here.
-    settings["policy"] = Policy.model_construct(name=policy or "static")
+    settings["policy"] = PolicySection.model_construct(name=policy or "static")
     try:
-        settings["cluster"] = Cluster(workers=tuple(Worker(batch=max(size, 1)) for size in sizes))
+        settings["cluster"] = Cluster(workers=tuple(WorkerSection(batch=max(size, 1)) for size in sizes))
         return Config(name=folder.path.name[:64] or "run", batch=BatchBounds(min=0), **settings)
     except ValidationError as error:
         raise UsageError(

@@ -35,7 +35,7 @@ _KINDS = frozenset({"window", "evaluation", "links", "adopted", *DECISIONS})
 
 
 @dataclass(frozen=True, slots=True)
-class Decided:
+class RecordedDecision:
     """The view of the arbitrator when a window closed, and the batch sizes after its decision."""
 
     view: View
@@ -48,7 +48,7 @@ class RecordedRun:
 
     name: str
     config: Config
-    decided: tuple[Decided, ...]
+    decided: tuple[RecordedDecision, ...]
     evaluations: tuple[Evaluation, ...]
 
     @property
@@ -181,7 +181,7 @@ def _run(name: str, config: Config, lines: Iterable[Line]) -> RecordedRun:
 
 def _decisions(
     config: Config, started: Mapping[int, Line], windows: Mapping[int, _Window], adopted: Sequence[Line]
-) -> Iterator[Decided]:
+) -> Iterator[RecordedDecision]:
     """`adopted`: plans that the arbitrator took over from workers, or made when one had come or gone."""
     ranks = range(len(config.cluster.workers))
     if not started.keys() >= set(ranks) - config.later:  # not every worker began to train
@@ -212,7 +212,7 @@ def _decisions(
         )
         if window.decision["kind"] == "plan":
             plan = _plan_of(window.decision)
-        yield Decided(view, plan.batch_sizes)
+        yield RecordedDecision(view, plan.batch_sizes)
 
 
 def _is_there(config: Config, plan: Plan, rank: int) -> bool:

@@ -11,7 +11,7 @@ from dynamix_ps.sim.recorded import RecordedRun
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class ReplayedWindow:
     """One window: its sizes, the sizes the run used next, and the sizes that the other policy asks for."""
 
     window: int
@@ -21,10 +21,10 @@ class Answer:
     note: str
 
 
-def replay(run: RecordedRun, policy: Policy) -> Iterator[Answer]:
+def replay(run: RecordedRun, policy: Policy) -> Iterator[ReplayedWindow]:
     """The policy's answer to every window of the run, in order."""
     for one in run.decided:
         view = one.view
         decision = ask(policy, view)
         guarded = guard(decision.batch_sizes, view.plan.batch_sizes, view.bounds, view.largest_total)
-        yield Answer(view.window, view.plan.batch_sizes, one.batch_sizes, guarded.batch_sizes, decision.note)
+        yield ReplayedWindow(view.window, view.plan.batch_sizes, one.batch_sizes, guarded.batch_sizes, decision.note)

@@ -14,7 +14,7 @@ from benchmarks.suite.placement import Scheduled, placed_for
 from benchmarks.suite.scenario import Scenario
 from benchmarks.testbed.bed import Bed, permitted
 from benchmarks.testbed.commands import BedError, run_json
-from dynamix_ps.config.schema import Cluster, Worker
+from dynamix_ps.config.schema import Cluster, WorkerSection
 from dynamix_ps.errors import EnvironmentNotReady
 from dynamix_ps.launch.emulate import Emulation
 from dynamix_ps.launch.plan import RoleSpec
@@ -38,7 +38,10 @@ NO_EMULATION = Emulation("none", "", (0.5, 0.5))
 def test_roles_are_placed_and_links_follow_the_schedule() -> None:
     with placed_for(SCENARIO, limit_s=60.0) as placed:
         assert placed.network == "namespaces"
-        assert placed.ports(Cluster(workers=(Worker(),))) == (placement.SCHEDULER_PORT, placement.ARBITRATOR_PORT)
+        assert placed.ports(Cluster(workers=(WorkerSection(),))) == (
+            placement.SCHEDULER_PORT,
+            placement.ARBITRATOR_PORT,
+        )
         role = placed.place(RoleSpec("worker-1", "worker", (sys.executable, "-c", _ADDRESSES), {"KEPT": "1"}, 1))
         assert role.env["KEPT"] == "1"
         told = subprocess.run(role.argv, capture_output=True, text=True, check=True, timeout=30).stdout

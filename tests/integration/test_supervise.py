@@ -12,7 +12,7 @@ from unittest.mock import patch
 
 import pytest
 
-from dynamix_ps.config.schema import Cluster, Config, Worker
+from dynamix_ps.config.schema import Cluster, Config, WorkerSection
 from dynamix_ps.errors import DynamixError
 from dynamix_ps.launch import run_hosts
 from dynamix_ps.launch.agent_link import Deliver
@@ -118,7 +118,7 @@ class Rig:
 
         self.target = OneGroup(self.roles)
         roles = tuple(JobRole(spec.name, spec.role, spec.rank) for spec in self.roles)
-        config = Config(cluster=Cluster(workers=(Worker(),)))
+        config = Config(cluster=Cluster(workers=(WorkerSection(),)))
         with patch.object(run_hosts, "job_roles", lambda config: roles):
             hosts = ElasticHosts(config, new_folder(self.folder), self.target, NoEvents(), show, self.interrupts)
         self.supervisor = Supervisor(hosts, show, observe, self.interrupts, self.limits)

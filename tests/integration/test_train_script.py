@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from dynamix_ps.config.schema import Cluster, Config, Worker
+from dynamix_ps.config.schema import Cluster, Config, WorkerSection
 from dynamix_ps.report.summary import Outcome, write_summary
 from dynamix_ps.run_record.run_folder import RunFolder
 from tests.integration.small_training import NEEDS_MXNET
@@ -31,7 +31,7 @@ def folder(tmp_path: Path) -> RunFolder:
 
 
 def summarise(folder: RunFolder) -> dict[str, object]:
-    config = Config(comm="local", mode="off", cluster=Cluster(workers=(Worker(),)), target_accuracy=0.5)
+    config = Config(comm="local", mode="off", cluster=Cluster(workers=(WorkerSection(),)), target_accuracy=0.5)
     return write_summary(folder, config, Outcome(0, "ok", "none"))
 
 

@@ -6,23 +6,22 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from dynamix_ps.config.schema import BatchBounds, Cluster, Config
-from dynamix_ps.config.schema import Worker as ConfiguredWorker
+from dynamix_ps.config.schema import BatchBounds, Cluster, Config, WorkerSection
 from dynamix_ps.run_record.evaluations import Evaluation
 from dynamix_ps.sim.cluster.parameters import parameters_of
 from dynamix_ps.sim.cluster.simulator import Simulator
-from dynamix_ps.sim.recorded import Decided, RecordedRun
+from dynamix_ps.sim.recorded import RecordedDecision, RecordedRun
 from dynamix_ps.sim.scenario.load import Scenario
-from dynamix_ps.sim.scenario.parts import Bounds, Training, Worker
+from dynamix_ps.sim.scenario.parts import Bounds, SimulatedWorker, TrainingModel
 
 TARGET = 0.8
 # overlap hides nothing, as in what calibration finds; the rest is free
 TRUTH = Scenario(
     name="truth",
     workers=(
-        Worker(fixed_s=0.004, per_sample_s=1.2e-4, bytes_per_s=4e8, latency_s=1e-4),
-        Worker(fixed_s=0.004, per_sample_s=2.6e-4, bytes_per_s=4e8, latency_s=1e-4),
-        Worker(fixed_s=0.006, per_sample_s=5.0e-4, bytes_per_s=2e8, latency_s=1e-4),
+        SimulatedWorker(fixed_s=0.004, per_sample_s=1.2e-4, bytes_per_s=4e8, latency_s=1e-4),
+        SimulatedWorker(fixed_s=0.004, per_sample_s=2.6e-4, bytes_per_s=4e8, latency_s=1e-4),
+        SimulatedWorker(fixed_s=0.006, per_sample_s=5.0e-4, bytes_per_s=2e8, latency_s=1e-4),
     ),
     model_bytes=8e5,
     overlap=0.0,
@@ -31,7 +30,7 @@ TRUTH = Scenario(
     initial_batch=128,
     window=20,
     lr_rule="none",
-    training=Training(
+    training=TrainingModel(
         tuning=0.6, noise_scale=250.0, noise_growth=0.7, progress_scale=30.0, decay=1.2, best_accuracy=0.96, gap=0.2
     ),
     target_accuracy=TARGET,
@@ -47,13 +46,13 @@ def simulated_run(
     decided, evaluations = [], []
     for window in range(windows):
         simulator.step(np.array([sizes]))
-        decided.append(Decided(simulator.views()[0], tuple(sizes)))
+        decided.append(RecordedDecision(simulator.views()[0], tuple(sizes)))
         accuracy = float(simulator.test_accuracy[0]) + 0.003 * rng.standard_normal()
         iteration = (window + 1) * scenario.window
         evaluations.append(Evaluation(iteration, 0, float(simulator.time_s[0]), {"accuracy": accuracy}))
     config = Config(
         name=name,
-        cluster=Cluster(workers=tuple(ConfiguredWorker(batch=size) for size in sizes)),
+        cluster=Cluster(workers=tuple(WorkerSection(batch=size) for size in sizes)),
         batch=BatchBounds(min=16, max=512),
         window=scenario.window,
         target_accuracy=TARGET,

@@ -10,7 +10,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-from dynamix_ps.config.schema import Cluster, Config, Host, Worker
+from dynamix_ps.config.schema import Cluster, Config, Host, WorkerSection
 from dynamix_ps.messages import WindowRecord
 from dynamix_ps.run_record.json_lines import Line
 from dynamix_ps.run_record.run_folder import RunFolder
@@ -20,13 +20,13 @@ WINDOW = 20
 
 
 def config(workers: int = 3, **settings: Any) -> Config:
-    return Config(cluster=Cluster(workers=tuple(Worker(batch=64) for _ in range(workers))), **settings)
+    return Config(cluster=Cluster(workers=tuple(WorkerSection(batch=64) for _ in range(workers))), **settings)
 
 
 def config_on_hosts(*names: str) -> Config:
     """A worker on each of these hosts, in the order of their ranks."""
     hosts = {name: Host(slots=names.count(name)) for name in names}
-    workers = tuple(Worker(batch=64, host=name) for name in names)
+    workers = tuple(WorkerSection(batch=64, host=name) for name in names)
     return Config(cluster=Cluster(hosts=hosts, workers=workers))
 
 

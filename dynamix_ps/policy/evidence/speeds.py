@@ -17,7 +17,7 @@ from dynamix_ps.policy.window_arrays import Array, arrays_of
 AS_DIFFERENCE = math.sqrt(2 / (1 + SMOOTHING / (2 - SMOOTHING)))
 
 
-class Speeds:
+class ComputeSpeeds:
     """Computing times of all workers, compared with what windows before let expect."""
 
     def __init__(self, n_workers: int) -> None:

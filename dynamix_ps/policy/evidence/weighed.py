@@ -24,7 +24,7 @@ from dynamix_ps.apportion import split
 from dynamix_ps.policy.base import Decision, Policy, View
 from dynamix_ps.policy.evidence.claims import Claims
 from dynamix_ps.policy.evidence.joined_windows import ENOUGH_S, JoinedWindows, trained_s
-from dynamix_ps.policy.evidence.speeds import Speeds
+from dynamix_ps.policy.evidence.speeds import ComputeSpeeds
 from dynamix_ps.policy.evidence.trial import Sizes, Trial
 from dynamix_ps.policy.inner_learner import InnerLearner
 from dynamix_ps.policy.model.cluster import HasClusterModel
@@ -42,7 +42,7 @@ class WeighedPolicy(InnerLearner):
         super().__init__(policy)
         self._explores = explores
         self._joining = JoinedWindows()
-        self._speeds = Speeds(n_workers)
+        self._speeds = ComputeSpeeds(n_workers)
         self._claims = Claims()
         self._trial: Trial | None = None
         self._lateness: Array = np.zeros(n_workers)  # in the newest window with the first sizes

@@ -30,7 +30,7 @@ VALUE_SCALE = 0.1  # of rewards in rollouts: keeps values, sums of about ten rew
 
 
 @dataclass(frozen=True, slots=True)
-class Decided:
+class AgentDecision:
     """New sizes, and what each network did; its rows are flattened over all leading axes."""
 
     sizes: Whole
@@ -69,7 +69,7 @@ class LearnedAgent(ABC):
             act: one function per network name, as `choices` returns them.
         """
 
-    def decide(self, state: State, *, explore: bool, learn_normaliser: bool = False) -> Decided:
+    def decide(self, state: State, *, explore: bool, learn_normaliser: bool = False) -> AgentDecision:
         """Sizes, and everything that learning needs from the decision."""
         acted: dict[str, Acted] = {}
 
@@ -79,7 +79,7 @@ class LearnedAgent(ABC):
             )
             return acted[name].actions
 
-        return Decided(self.sizes(state, {name: partial(act, name) for name in self.networks}), acted)
+        return AgentDecision(self.sizes(state, {name: partial(act, name) for name in self.networks}), acted)
 
     def restart(self, which: NDArray[np.bool_]) -> None:
         """Forget some environments."""

@@ -25,7 +25,7 @@ from dynamix_ps.apportion import Whole
 from dynamix_ps.config.schema import Config, Ppo
 from dynamix_ps.errors import PolicyError
 from dynamix_ps.policy.base import Decision, View
-from dynamix_ps.policy.learned.agent import VALUE_SCALE, Decided, LearnedAgent
+from dynamix_ps.policy.learned.agent import VALUE_SCALE, AgentDecision, LearnedAgent
 from dynamix_ps.policy.learned.rewards import GoodputReward, PaperReward, Reward
 from dynamix_ps.policy.learned.spaces import fresh_networks, make_agent, policy_spec
 from dynamix_ps.policy.learned.state import State
@@ -46,7 +46,7 @@ PRETRAINED = Path(__file__).parents[1] / "pretrained"
 class _Pending:
     """The last decision, not yet rewarded."""
 
-    decided: Decided
+    decided: AgentDecision
     before: Whole
     state: State
 
@@ -55,14 +55,14 @@ class _Pending:
 class _Outcome:
     """The last rewarded decision. It joins the rollout once it is known whether the next one follows directly."""
 
-    decided: Decided
+    decided: AgentDecision
     rewards: dict[str, Array]
     values_after: dict[str, Array]
     present: dict[str, NDArray[np.bool_]]
 
 
 @dataclass(frozen=True, slots=True)
-class Finished:
+class UpdateResult:
     """The result of an update on copies: the networks that learned, and the diagnostics of each."""
 
     networks: dict[str, ActorCritic]
@@ -108,7 +108,7 @@ class PpoPolicy:
     def update_due(self) -> bool:
         return len(next(iter(self._rollouts.values()))) >= self._windows_per_update
 
-    def begin_update(self) -> Callable[[], Finished]:
+    def begin_update(self) -> Callable[[], UpdateResult]:
         """Take the collected outcomes. The returned function learns from them on copies, in any thread."""
         rollouts, self._rollouts = self._rollouts, self._empty()
         networks = {name: network.copy() for name, network in self._agent.networks.items()}
@@ -118,13 +118,13 @@ class PpoPolicy:
             for name, rollout in rollouts.items()
         }
 
-        def learn() -> Finished:
+        def learn() -> UpdateResult:
             diagnostics = {name: network.update(batches[name]) for name, network in networks.items()}
-            return Finished(networks, diagnostics)
+            return UpdateResult(networks, diagnostics)
 
         return learn
 
-    def finish_update(self, finished: Finished) -> Mapping[str, Any]:
+    def finish_update(self, finished: UpdateResult) -> Mapping[str, Any]:
         """Use the learned weights. `accepted` is 0 if any network kept its old weights."""
         for name, network in self._agent.networks.items():
             network.adopt(finished.networks[name])
@@ -141,7 +141,7 @@ class PpoPolicy:
     def _empty(self) -> dict[str, Rollout]:
         return {name: Rollout(self._settings) for name in self._agent.networks}
 
-    def _settle(self, state: State, decided: Decided) -> float | None:
+    def _settle(self, state: State, decided: AgentDecision) -> float | None:
         """Credit the previous decision with the reward of this window; returns the mean reward, or None.
 
         Only if the window ran under the sizes of that decision. A decision whose sizes were never in force

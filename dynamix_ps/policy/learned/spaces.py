@@ -13,7 +13,7 @@ from dynamix_ps.policy.model.advice import ADVICE
 from dynamix_ps.policy.model.cluster import ClusterModel
 from dynamix_ps.policy.ppo.actor_critic import ActorCritic
 from dynamix_ps.policy.ppo.policy_file import PolicySpec
-from dynamix_ps.policy.ppo.settings import Settings
+from dynamix_ps.policy.ppo.settings import PpoSettings
 
 PRIOR = {"batch": 2.0, "share": 3.0}  # logit by which an untrained structured network prefers to follow the model
 
@@ -35,7 +35,7 @@ def policy_spec(space: str, hidden: int) -> PolicySpec:
     )
 
 
-def fresh_networks(spec: PolicySpec, settings: Settings, rng: np.random.Generator) -> dict[str, ActorCritic]:
+def fresh_networks(spec: PolicySpec, settings: PpoSettings, rng: np.random.Generator) -> dict[str, ActorCritic]:
     """Untrained networks. Those of the structured space start close to following the model (chosen by us)."""
     networks = {}
     for name, features in spec.features.items():

@@ -16,7 +16,7 @@ from dynamix_ps.messages import NAN
 from dynamix_ps.policy.learned import features
 from dynamix_ps.policy.learned.features import Seen
 from dynamix_ps.policy.model.cluster import ClusterModel
-from dynamix_ps.policy.model.network_times import Network, network_of
+from dynamix_ps.policy.model.network_times import WindowNetworkTimes, network_of
 from dynamix_ps.policy.window_arrays import Array, WindowArrays, mean_known, ratio
 
 REFERENCE_WINDOWS = 3  # iteration times are relative to the mean of this many first windows
@@ -36,7 +36,7 @@ class State:
     reference_s: Array  # (...,)
     reference_size: Array  # (...,), mean global batch of the windows of the reference
     noise_scale: Array  # (...,), samples, NaN before the first estimate
-    network: Network
+    network: WindowNetworkTimes
 
 
 class StateBuilder:

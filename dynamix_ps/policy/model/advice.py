@@ -36,7 +36,7 @@ from dynamix_ps.policy.model.cluster import ClusterModel
 from dynamix_ps.policy.model.compute_times import Balance
 from dynamix_ps.policy.model.efficiency import efficiency, finishing
 from dynamix_ps.policy.model.late_batch import LateBatch
-from dynamix_ps.policy.model.network_times import Network, NetworkTimes, exposed_s, halfway, typical
+from dynamix_ps.policy.model.network_times import NetworkTimes, WindowNetworkTimes, exposed_s, halfway, typical
 from dynamix_ps.policy.window_arrays import Array, WindowArrays, mean_known, ratio
 
 ADVICE = ("advised_batch", "growing_part", "step_progress")  # log2(B* / B); B / R over T; f(B)
@@ -75,7 +75,7 @@ class Advisor:
         self._iterations[which] = 0.0
         self._late_batch.restart(which)
 
-    def observe(self, window: WindowArrays, network: Network, noise_scale: Array) -> Array:
+    def observe(self, window: WindowArrays, network: WindowNetworkTimes, noise_scale: Array) -> Array:
         """The advice after a window that the model has observed, (..., len(ADVICE)); NaN where no speed is known.
 
         Args:
@@ -116,7 +116,7 @@ class Advisor:
         halfway_s = halfway(self._fixed_s + sizes / self._divisors)
         return np.asarray((halfway_s + exposed_s(self._network_s, self._hiding, halfway_s)).max(axis=-1))
 
-    def _take_in(self, window: WindowArrays, network: Network) -> None:
+    def _take_in(self, window: WindowArrays, network: WindowNetworkTimes) -> None:
         """Follow the network, and fill in what is not known of a worker with the mean of the others.
 
         An empty place computes nothing, and nobody waits for it.

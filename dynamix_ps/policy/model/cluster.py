@@ -21,7 +21,7 @@ from dynamix_ps.policy.base import Policy
 from dynamix_ps.policy.model.compute_times import ComputeMeter, ComputeTimes, Lines, together_within
 from dynamix_ps.policy.model.efficiency import NoiseScale
 from dynamix_ps.policy.model.recurrence import Recurrence
-from dynamix_ps.policy.model.tiles import Tiles
+from dynamix_ps.policy.model.tiles import TileFinder
 from dynamix_ps.policy.window_arrays import Array, WindowArrays
 
 
@@ -45,7 +45,7 @@ class ClusterModel:
         self.noise = NoiseScale(*shape[:-1])
         self._meter = ComputeMeter(*shape)
         self._recurrence = Recurrence(*shape) if effects else None
-        self._tiles = Tiles(*shape) if effects else None
+        self._tiles = TileFinder(*shape) if effects else None
 
     def restart(self, which: NDArray[np.bool_]) -> None:
         """Forget some environments; their next window is the first of another run."""

@@ -45,7 +45,7 @@ _WEIGHTS, _RECENT = FORGETTING**_AGES, (1 - LEVEL_SMOOTHING) ** _AGES  # of wind
 
 
 @dataclass(frozen=True, slots=True)
-class Network:
+class WindowNetworkTimes:
     """Network times per iteration in one window, (..., workers); NaN for a worker that did not compute."""
 
     network_s: Array  # with what computing hides
@@ -53,7 +53,7 @@ class Network:
     hiding: Array  # (...,), seconds hidden in a second of computing
 
 
-def network_of(window: WindowArrays, compute_s: Array) -> Network:
+def network_of(window: WindowArrays, compute_s: Array) -> WindowNetworkTimes:
     """The network times of a window in which the workers computed for `compute_s`, (..., workers), per iteration.
 
     Workers of a ring all have the same transfer time (window_arrays.py).
@@ -62,7 +62,7 @@ def network_of(window: WindowArrays, compute_s: Array) -> Network:
     return network_between(known_or(window.push_busy) * iteration_s, iteration_s, compute_s)
 
 
-def network_between(transfer_s: Array, iteration_s: Array, compute_s: Array) -> Network:
+def network_between(transfer_s: Array, iteration_s: Array, compute_s: Array) -> WindowNetworkTimes:
     """The network times of iterations of `iteration_s`, (..., 1); the others are (..., workers).
 
     Also NaN for times beyond LONGEST_S, which were not measured.
@@ -79,7 +79,9 @@ def network_between(transfer_s: Array, iteration_s: Array, compute_s: Array) -> 
     longest_s = np.where(computes, halfway_s + own_s, -np.inf).max(axis=-1, keepdims=True)
     more_s = np.maximum(iteration_s - longest_s, 0.0)
     known = computes & (own_s + more_s <= LONGEST_S)
-    return Network(np.where(known, transfer_s + more_s, np.nan), np.where(known, own_s + more_s, np.nan), hiding)
+    return WindowNetworkTimes(
+        np.where(known, transfer_s + more_s, np.nan), np.where(known, own_s + more_s, np.nan), hiding
+    )
 
 
 def halfway(compute_s: Array) -> Array:

@@ -48,8 +48,8 @@ Array = NDArray[np.floating[Any]]
 Mask = NDArray[np.bool_]
 
 
-class Tiles:
-    """Tiles of all workers, shape (workers,) or (environments, workers). `samples` is 1 where none was found."""
+class TileFinder:
+    """The tiles of all workers, shape (workers,) or (environments, workers). `samples` is 1 where none was found."""
 
     def __init__(self, *shape: int) -> None:
         self.samples: Whole = np.ones(shape, dtype=np.int64)

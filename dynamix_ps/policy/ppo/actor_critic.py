@@ -1,6 +1,6 @@
 """A policy network with its critic: acts on observations, values states, learns from rollouts.
 
-    raw observations -> normaliser -> policy -> actions (`act`) -> ... rewards ... -> Rollout -> Batch -> `update`
+    raw observations -> normaliser -> policy -> actions (`act`) -> rewards ... -> Rollout -> RolloutBatch -> `update`
 
 Weights never change in place: learning replaces them, so copies, files and other threads can keep using theirs.
 """
@@ -17,8 +17,8 @@ from dynamix_ps.errors import PolicyError
 from dynamix_ps.policy.ppo.adam import AdamState
 from dynamix_ps.policy.ppo.network import Array, Params, Shape, forward, initialise, log_softmax, masked
 from dynamix_ps.policy.ppo.normalise import Normaliser
-from dynamix_ps.policy.ppo.rollout import Acted, Batch
-from dynamix_ps.policy.ppo.settings import Settings
+from dynamix_ps.policy.ppo.rollout import Acted, RolloutBatch
+from dynamix_ps.policy.ppo.settings import PpoSettings
 from dynamix_ps.policy.ppo.update import update
 
 
@@ -38,13 +38,13 @@ class ActorCritic:
         rng: its only source of random numbers.
     """
 
-    def __init__(self, weights: Weights, settings: Settings, rng: np.random.Generator) -> None:
+    def __init__(self, weights: Weights, settings: PpoSettings, rng: np.random.Generator) -> None:
         self._weights = weights
         self._settings = settings
         self._rng = rng
 
     @staticmethod
-    def fresh(n_features: int, n_actions: int, settings: Settings, rng: np.random.Generator) -> ActorCritic:
+    def fresh(n_features: int, n_actions: int, settings: PpoSettings, rng: np.random.Generator) -> ActorCritic:
         """A learner with new weights drawn from `rng`."""
         n_inputs = 2 * n_features if settings.normalise else n_features
         params = initialise(Shape(n_inputs, settings.hidden, n_actions), rng)
@@ -93,7 +93,7 @@ class ActorCritic:
         """The critic's value of every row (N, features); 0 for a learner without a critic. Raises as `act` does."""
         return self._judge(self._rows(raw))
 
-    def update(self, batch: Batch, learning_rate: float | None = None) -> dict[str, float]:
+    def update(self, batch: RolloutBatch, learning_rate: float | None = None) -> dict[str, float]:
         """Learn from a batch and return diagnostics. `accepted` is 0 if the previous weights were kept.
 
         Args:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from dynamix_ps.policy.ppo.gae import advantages
 from dynamix_ps.policy.ppo.network import Array
-from dynamix_ps.policy.ppo.settings import Settings
+from dynamix_ps.policy.ppo.settings import PpoSettings
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +25,7 @@ class Acted:
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
+class RolloutBatch:
     """Rows for an update, actors and steps mixed; all arrays have the same length."""
 
     rows: Array
@@ -39,9 +39,9 @@ class Batch:
     def __len__(self) -> int:
         return len(self.actions)
 
-    def take(self, index: NDArray[np.int64]) -> Batch:
+    def take(self, index: NDArray[np.int64]) -> RolloutBatch:
         """Some of the rows."""
-        return Batch(
+        return RolloutBatch(
             self.rows[index],
             self.actions[index],
             self.log_probs[index],
@@ -52,10 +52,10 @@ class Batch:
         )
 
     @staticmethod
-    def joined(several: Sequence[Batch]) -> Batch:
+    def joined(several: Sequence[RolloutBatch]) -> RolloutBatch:
         """All rows of several batches; either all or none of them have `allowed`."""
         masks = [batch.allowed for batch in several if batch.allowed is not None]
-        return Batch(
+        return RolloutBatch(
             np.concatenate([batch.rows for batch in several]),
             np.concatenate([batch.actions for batch in several]),
             np.concatenate([batch.log_probs for batch in several]),
@@ -69,7 +69,7 @@ class Batch:
 class Rollout:
     """Steps of the same N actors, one after the other. Keeps the arrays it is given; do not change them."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: PpoSettings) -> None:
         self._settings = settings
         self._acted: list[Acted] = []
         self._rewards: list[Array] = []
@@ -104,7 +104,7 @@ class Rollout:
         self._bootstrap.append(bootstrap)
         self._present.append(present)
 
-    def batch(self, last_values: Array | None, reward_unit: float = 1.0) -> Batch:
+    def batch(self, last_values: Array | None, reward_unit: float = 1.0) -> RolloutBatch:
         """Everything so far as one batch; `last_values` (N,) are the values of the states after the last step.
 
         They may be None if all episodes were cut after it. Rewards are divided by `reward_unit`, in which values count.
@@ -131,7 +131,7 @@ class Rollout:
         if settings.learner == "clip" and len(gains) > 1:
             gains = (gains - gains.mean()) / (gains.std() + 1e-8)
         allowed = [acted.allowed for acted in self._acted if acted.allowed is not None]
-        return Batch(
+        return RolloutBatch(
             rows=np.stack([acted.rows for acted in self._acted])[present],
             actions=np.stack([acted.actions for acted in self._acted])[present],
             log_probs=np.stack([acted.log_probs for acted in self._acted])[present],

@@ -12,7 +12,7 @@ _DEFAULT = Ppo()
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class PpoSettings:
     """Hyper-parameters.
 
     `clip` is PPO with a critic and GAE (arXiv 1707.06347). `simple` maximises mean(ratio * discounted return), as the
@@ -35,7 +35,7 @@ class Settings:
     minibatches: int = _DEFAULT.minibatches  # per pass
 
 
-def settings_of(ppo: Ppo) -> Settings:
+def settings_of(ppo: Ppo) -> PpoSettings:
     """The learner's settings in section `policy.ppo` of a cluster file."""
-    names = {one.name for one in dataclasses.fields(Settings)} & Ppo.model_fields.keys()
-    return Settings(**{name: getattr(ppo, name) for name in names})
+    names = {one.name for one in dataclasses.fields(PpoSettings)} & Ppo.model_fields.keys()
+    return PpoSettings(**{name: getattr(ppo, name) for name in names})

@@ -21,8 +21,8 @@ from numpy.typing import NDArray
 from dynamix_ps.errors import PolicyError
 from dynamix_ps.policy.ppo.actor_critic import ActorCritic
 from dynamix_ps.policy.ppo.reward_scale import RewardScale
-from dynamix_ps.policy.ppo.rollout import Batch, Rollout
-from dynamix_ps.policy.ppo.settings import Settings
+from dynamix_ps.policy.ppo.rollout import Rollout, RolloutBatch
+from dynamix_ps.policy.ppo.settings import PpoSettings
 
 Env = gymnasium.Env[Any, Any]
 
@@ -31,7 +31,7 @@ Env = gymnasium.Env[Any, Any]
 class TrainConfig:
     """How to train: the learner's settings and how many steps it takes between updates."""
 
-    settings: Settings = field(default_factory=Settings)
+    settings: PpoSettings = field(default_factory=PpoSettings)
     n_envs: int = 8  # environments in parallel
     n_steps: int = 128  # steps of each environment between updates
     anneal: bool = True  # the learning rate falls to 0 linearly
@@ -70,7 +70,7 @@ def train(
     return agent
 
 
-def _collect(agent: ActorCritic, envs: _Environments, scale: RewardScale, config: TrainConfig) -> Batch:
+def _collect(agent: ActorCritic, envs: _Environments, scale: RewardScale, config: TrainConfig) -> RolloutBatch:
     rollout = Rollout(config.settings)
     everyone = np.ones(config.n_envs, dtype=np.bool_)
     for _ in range(config.n_steps):

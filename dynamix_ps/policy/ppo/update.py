@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from dynamix_ps.policy.ppo.adam import AdamState, adam_step, clip_norm
 from dynamix_ps.policy.ppo.network import Array, Params, backward, forward, log_softmax, masked
-from dynamix_ps.policy.ppo.rollout import Batch
-from dynamix_ps.policy.ppo.settings import Settings
+from dynamix_ps.policy.ppo.rollout import RolloutBatch
+from dynamix_ps.policy.ppo.settings import PpoSettings
 
 _LARGEST_LOG_RATIO = 20.0  # a larger one could overflow float32; this is far outside the clip range
 
@@ -39,7 +39,7 @@ class Updated:
     diagnostics: dict[str, float]
 
 
-def loss_and_gradient(params: Params, batch: Batch, settings: Settings) -> tuple[Losses, Array]:
+def loss_and_gradient(params: Params, batch: RolloutBatch, settings: PpoSettings) -> tuple[Losses, Array]:
     """The loss and its gradient with respect to all weights.
 
     `clip`: -mean(min(r A, clip(r) A)) - entropy * mean(H) + value_weight * mean((V - R)^2); `simple`: -mean(r A).
@@ -81,7 +81,12 @@ def loss_and_gradient(params: Params, batch: Batch, settings: Settings) -> tuple
 
 
 def update(
-    params: Params, adam: AdamState, batch: Batch, settings: Settings, learning_rate: float, rng: np.random.Generator
+    params: Params,
+    adam: AdamState,
+    batch: RolloutBatch,
+    settings: PpoSettings,
+    learning_rate: float,
+    rng: np.random.Generator,
 ) -> Updated:
     """Make `settings.epochs` passes over the batch, or fewer if `target_kl` is reached. The arguments do not change.
 
@@ -117,7 +122,7 @@ def update(
     return Updated(new, state, True, diagnostics)
 
 
-def _minibatches(count: int, settings: Settings, rng: np.random.Generator) -> Iterator[NDArray[np.int64]]:
+def _minibatches(count: int, settings: PpoSettings, rng: np.random.Generator) -> Iterator[NDArray[np.int64]]:
     """Row numbers of every minibatch of every pass; each pass has a new order."""
     for _ in range(settings.epochs if count else 0):
         yield from np.array_split(rng.permutation(count), min(settings.minibatches, count))
@@ -130,7 +135,7 @@ def _d_log_probs(p: Array, actions: NDArray[np.int64], d_chosen: Array) -> Array
     return result
 
 
-def _explained_variance(batch: Batch) -> float:
+def _explained_variance(batch: RolloutBatch) -> float:
     """1 - var(R - V) / var(R); NaN for constant returns."""
     spread = float(np.var(batch.returns))
     return 1 - float(np.var(batch.returns - batch.values)) / spread if spread > 0 else math.nan

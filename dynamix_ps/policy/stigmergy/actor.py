@@ -36,7 +36,7 @@ from dynamix_ps.policy.stigmergy.moves import (
 from dynamix_ps.policy.stigmergy.settings import CALM, StigmergySettings
 from dynamix_ps.policy.stigmergy.supply import Supply
 from dynamix_ps.policy.stigmergy.total import wanted_total
-from dynamix_ps.policy.stigmergy.traces import Array, Field, Traces, field_of
+from dynamix_ps.policy.stigmergy.traces import Array, TraceField, Traces, field_of
 from dynamix_ps.policy.window_arrays import WindowArrays, known_or
 
 
@@ -118,7 +118,7 @@ class Actor:
         self._traces.correct_lateness(np.where(moving & self._own, moved, 0.0))
         return np.where(self._own, sizes, 0)
 
-    def _moves(self, field: Field, planned: Whole) -> tuple[NDArray[np.bool_], Array, float]:
+    def _moves(self, field: TraceField, planned: Whole) -> tuple[NDArray[np.bool_], Array, float]:
         """Who moves, how far (log), and the largest move."""
         undamped = self._growth - field.lateness
         moving = field.present & is_outside(planned, undamped, self._settings)

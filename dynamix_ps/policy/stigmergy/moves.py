@@ -19,20 +19,20 @@ import numpy as np
 
 from dynamix_ps.apportion import Whole
 from dynamix_ps.policy.stigmergy.settings import CALM, StigmergySettings
-from dynamix_ps.policy.stigmergy.traces import Array, Field, Mask
+from dynamix_ps.policy.stigmergy.traces import Array, Mask, TraceField
 
 SMALLEST_STEP = 0.75  # samples: rounding errs by half of one, and a margin
 LARGEST_GROWTH = math.log(2)  # of B in one window
 LARGEST_LOG = 50.0  # of what is not limited otherwise: no size grows so far
 
 
-def share_of_way(field: Field, settings: StigmergySettings) -> float:
+def share_of_way(field: TraceField, settings: StigmergySettings) -> float:
     """Which part of its way every worker goes."""
     outside = np.abs(field.lateness[field.present]) > settings.dead_band
     return 1 / (1 + settings.crowding * float(outside.mean())) if len(outside) else 0.0
 
 
-def largest_move(field: Field) -> float:
+def largest_move(field: TraceField) -> float:
     """In which range a move must stay, as a log."""
     return max(CALM, field.alarmed)
 

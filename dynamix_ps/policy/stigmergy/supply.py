@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike
 from dynamix_ps.apportion import Whole
 from dynamix_ps.policy.model.compute_times import together_within
 from dynamix_ps.policy.model.network_times import exposed_s, network_between, typical
-from dynamix_ps.policy.stigmergy.traces import Array, Field
+from dynamix_ps.policy.stigmergy.traces import Array, TraceField
 
 
 class Supply:
@@ -33,7 +33,7 @@ class Supply:
         smallest, largest: what their bounds allow together.
     """
 
-    def __init__(self, field: Field, planned: Whole, low: Whole, high: Whole, iteration_s: float) -> None:
+    def __init__(self, field: TraceField, planned: Whole, low: Whole, high: Whole, iteration_s: float) -> None:
         self._there = there = np.flatnonzero(field.present)
         self._n_workers = len(planned)
         self._rates_per_s = rates_per_s = field.rates_per_s[there]

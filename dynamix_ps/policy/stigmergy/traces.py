@@ -67,7 +67,7 @@ class Traces:
 
 
 @dataclass(frozen=True, slots=True)
-class Field:
+class TraceField:
     """What every worker reads in the sum of all traces, (workers,). Where `present` is False, the rest is 0."""
 
     present: Mask
@@ -84,11 +84,11 @@ class Field:
         return float(self.alarm.max())
 
 
-def field_of(rows: NDArray[np.floating[Any]]) -> Field:
+def field_of(rows: NDArray[np.floating[Any]]) -> TraceField:
     """The field in a sum of traces, (len(TRACES), workers)."""
     rows = np.asarray(rows, dtype=np.float64)
     presence = rows[_PRESENCE]
     present = (presence > 0) & (rows[_LOAD] > 0)
     read = np.where(present, rows / np.where(present, presence, 1.0), 0.0)
     alarm, lateness = np.where(present, rows[_ALARM], 0.0), np.where(present, rows[_LATENESS], 0.0)
-    return Field(present, presence, read[_LOAD], read[_FIXED], read[_CONGESTION], alarm, lateness)
+    return TraceField(present, presence, read[_LOAD], read[_FIXED], read[_CONGESTION], alarm, lateness)

@@ -18,7 +18,7 @@ from dynamix_ps.sim.calibration.fit_training import fit_training
 from dynamix_ps.sim.calibration.series import Series
 from dynamix_ps.sim.recorded import RecordedRun
 from dynamix_ps.sim.scenario.load import Scenario
-from dynamix_ps.sim.scenario.parts import Bounds, Servers, Training, Worker
+from dynamix_ps.sim.scenario.parts import Bounds, Servers, SimulatedWorker, TrainingModel
 
 NEARLY = 0.98  # the target is this part of the lowest best accuracy of all runs, if none is configured
 
@@ -40,7 +40,7 @@ def scenario_of(name: str, runs: Sequence[RecordedRun], series: Sequence[Series]
         UsageError: the runs differ in their cluster, or in a learning rate that the simulator cannot convert.
     """
     cluster = cluster_of(name, runs)
-    training = Training(data_samples=_data_samples(runs[0]), best_accuracy=1.0)
+    training = TrainingModel(data_samples=_data_samples(runs[0]), best_accuracy=1.0)
     reached = [float(run.test_accuracy.max(initial=0)) for run in series]
     target = runs[0].config.target_accuracy or NEARLY * min(reached)
     if not training.chance < target <= max(reached):
@@ -70,7 +70,9 @@ def cluster_of(name: str, runs: Sequence[RecordedRun]) -> Scenario:
         name=name,
         about=f"Calibrated with {', '.join(run.name for run in runs)}.",
         workers=tuple(
-            Worker(latency_s=_latency_s(records, rank), initial=initial[rank], quota=_quota(records, rank, cores))
+            SimulatedWorker(
+                latency_s=_latency_s(records, rank), initial=initial[rank], quota=_quota(records, rank, cores)
+            )
             for rank in ranks
         ),
         servers=Servers(count=len(role_hosts(config.cluster).servers)),
@@ -119,7 +121,7 @@ def _check_rate(run: RecordedRun) -> None:
 def _latency_s(records: Sequence[WindowRecord], rank: int) -> float:
     """Median of the known round trip times."""
     known = [record.rtt_s for record in records if record.rank == rank and record.rtt_s > 0]
-    return float(np.median(known)) if known else Worker().latency_s
+    return float(np.median(known)) if known else SimulatedWorker().latency_s
 
 
 def _cores(records: Sequence[WindowRecord]) -> float:
@@ -141,7 +143,7 @@ def _data_samples(run: RecordedRun) -> float:
     views = list(run.complete)
     ends = [(view.reported[0].epoch, view.reported[0]) for view in views if view.reported[0].epoch > 0]
     if not ends:
-        return Training().data_samples
+        return TrainingModel().data_samples
     epoch, last = ends[-1]
     trained = last.first_iteration + last.iterations
     per_iteration = np.mean([view.reported[0].global_samples / view.reported[0].iterations for view in views])

@@ -15,7 +15,7 @@ import numpy as np
 
 from dynamix_ps.sim.calibration.fitting import Array, Prior, robust_fit, with_values
 from dynamix_ps.sim.calibration.series import Series
-from dynamix_ps.sim.cluster.cost import LAST_PIECES, Times, iteration_times
+from dynamix_ps.sim.cluster.cost import LAST_PIECES, WindowTimes, iteration_times
 from dynamix_ps.sim.cluster.parameters import Parameters, parameters_of
 from dynamix_ps.sim.cluster.traces import Conditions
 from dynamix_ps.sim.scenario.load import Scenario
@@ -28,7 +28,7 @@ WIDEST = 7.0  # largest distance from the start, in logarithms
 BANDWIDTH_FACTOR = 100.0  # times the needed bandwidth: servers delay no worker here
 
 
-def predict_times(scenario: Scenario, sizes: Array) -> Times:
+def predict_times(scenario: Scenario, sizes: Array) -> WindowTimes:
     """Mean times of an iteration with these sizes (T, W), without bursts, events, drift and warm-up."""
     steady = scenario.model_copy(update={"trace": (), "bursts": (), "drift": 0.0, "warm_up": 1.0})
     return _times(parameters_of((steady,)), sizes)
@@ -82,7 +82,7 @@ def fit_cost(scenario: Scenario, runs: Sequence[Series]) -> Scenario:
     return steady.model_copy(update={"workers": workers, "jitter": float(found["jitter"])})
 
 
-def _times(parameters: Parameters, sizes: Array) -> Times:
+def _times(parameters: Parameters, sizes: Array) -> WindowTimes:
     steady = Conditions(parameters, np.random.default_rng(0))  # without bursts and drift nothing is drawn
     real = sizes.astype(np.float32)
     return iteration_times(parameters, steady, real, np.zeros_like(real))

@@ -53,7 +53,7 @@ _GUMBEL = np.float32(np.sqrt(6) / np.pi)  # scale over standard deviation
 
 
 @dataclass(frozen=True, slots=True)
-class Times:
+class WindowTimes:
     """Means over the iterations of a window."""
 
     compute_s: Reals  # (E, W), as the hook measures it
@@ -71,7 +71,7 @@ class Times:
         return np.minimum(self.sustained_s / self.iteration_s[..., None], 1)
 
 
-def iteration_times(parameters: Parameters, conditions: Conditions, sizes: Reals, unit_noise: Reals) -> Times:
+def iteration_times(parameters: Parameters, conditions: Conditions, sizes: Reals, unit_noise: Reals) -> WindowTimes:
     """Times of one window with these sizes.
 
     Args:
@@ -89,7 +89,7 @@ def iteration_times(parameters: Parameters, conditions: Conditions, sizes: Reals
     return _times(parameters, conditions, computing_s, computing_s, largest)
 
 
-def drawn_times(parameters: Parameters, conditions: Conditions, sizes: Reals, draws: Reals) -> Times:
+def drawn_times(parameters: Parameters, conditions: Conditions, sizes: Reals, draws: Reals) -> WindowTimes:
     """Times of a single iteration, whose means over many are those of `iteration_times`.
 
     Args:
@@ -108,7 +108,7 @@ def _times(
     computing_s: Reals,
     hiding_s: Reals,
     largest: Callable[[Reals], Reals],
-) -> Times:
+) -> WindowTimes:
     """Times where workers compute for `computing_s`, (E, W).
 
     Args:
@@ -123,7 +123,7 @@ def _times(
     seen_s = computing_s * (parameters.quota + (1 - parameters.quota) * full_speed)
     last_s = largest(seen_s)
     push_pull_s, wait_s = iteration_s - last_s, last_s[..., None] - seen_s
-    return Times(seen_s, computing_s, push_pull_s, wait_s, iteration_s, transfer_s, bytes_, served_bytes_per_s)
+    return WindowTimes(seen_s, computing_s, push_pull_s, wait_s, iteration_s, transfer_s, bytes_, served_bytes_per_s)
 
 
 def compute_s(parameters: Parameters, conditions: Conditions, sizes: Reals) -> Reals:

@@ -13,7 +13,7 @@ import numpy as np
 
 from dynamix_ps.apportion import Whole
 from dynamix_ps.sim.cluster import learning
-from dynamix_ps.sim.cluster.cost import SEGMENT_BYTES, Times
+from dynamix_ps.sim.cluster.cost import SEGMENT_BYTES, WindowTimes
 from dynamix_ps.sim.cluster.parameters import Mask, Parameters, Reals
 from dynamix_ps.sim.cluster.traces import Conditions
 
@@ -28,7 +28,7 @@ DRAWS = 5  # arrays (E, W) of standard normal numbers that a window needs
 
 
 @dataclass(frozen=True, slots=True)
-class Training:
+class TrainingState:
     """State of training in the middle of the window; (E,)."""
 
     excess: Reals
@@ -48,7 +48,7 @@ class Gradients:
     signal: Reals
 
 
-def batches(parameters: Parameters, training: Training, sizes: Reals, draw: Reals) -> tuple[Reals, Reals]:
+def batches(parameters: Parameters, training: TrainingState, sizes: Reals, draw: Reals) -> tuple[Reals, Reals]:
     """Loss and accuracy of every worker's samples in this window; (E, W) both."""
     loss = learning.training_loss(parameters, training.excess)[:, None]
     accuracy = learning.training_accuracy(parameters, training.excess)[:, None]
@@ -57,7 +57,9 @@ def batches(parameters: Parameters, training: Training, sizes: Reals, draw: Real
     return np.maximum(loss * (1 + LOSS_SPREAD * deviation), 0), np.clip(sampled_accuracy, 0, 1)
 
 
-def gradients(parameters: Parameters, training: Training, sizes: Reals, draws: Reals, unit_noise: Reals) -> Gradients:
+def gradients(
+    parameters: Parameters, training: TrainingState, sizes: Reals, draws: Reals, unit_noise: Reals
+) -> Gradients:
     """Norms of the local gradients and of their weighted mean.
 
     g_i = G + noise of covariance Sigma / b_i, V = tr Sigma = N |G|^2 spread evenly over d directions:
@@ -94,7 +96,7 @@ def noise_estimate(sizes: Reals, local: Reals, whole: Reals) -> tuple[Reals, Rea
 
 
 def links(
-    parameters: Parameters, conditions: Conditions, times: Times, draw: Reals
+    parameters: Parameters, conditions: Conditions, times: WindowTimes, draw: Reals
 ) -> tuple[Reals, Reals, Reals, Reals]:
     """(bytes/s one way, retransmits/s, round trip in s, part of the time busy); (E, W), NaN unknown.
 
@@ -112,7 +114,7 @@ def links(
 
 
 def machines(
-    parameters: Parameters, conditions: Conditions, times: Times, sizes: Reals
+    parameters: Parameters, conditions: Conditions, times: WindowTimes, sizes: Reals
 ) -> tuple[Reals, Reals, Reals, Reals, Reals, Reals]:
     """(CPU seconds per second, cores, part of the time held back by a quota, resident bytes, memory over its limit, GPU
     use); (E, W), NaN unknown.
@@ -132,7 +134,7 @@ def machines(
     return cpu, parameters.cores[:, None] * parameters.quota * known, throttled, memory, use, gpu
 
 
-def servers(parameters: Parameters, times: Times) -> tuple[Reals, Reals, Reals]:
+def servers(parameters: Parameters, times: WindowTimes) -> tuple[Reals, Reals, Reals]:
     """(CPU use, bytes waiting to be summed, bytes waiting to be sent) of the busiest server; (E,), NaN unknown."""
     known = _known(parameters.knows_servers & ~parameters.ring)[:, 0]
     inflow = parameters.n_workers * times.bytes / times.iteration_s

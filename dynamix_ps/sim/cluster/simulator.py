@@ -17,7 +17,7 @@ from dynamix_ps.policy.base import View
 from dynamix_ps.policy.window_arrays import Known, WindowArrays
 from dynamix_ps.rpc.plan_rules import LARGEST_LR_FACTOR, SMALLEST_LR_FACTOR
 from dynamix_ps.sim.cluster import learning, measure
-from dynamix_ps.sim.cluster.cost import Times, iteration_times
+from dynamix_ps.sim.cluster.cost import WindowTimes, iteration_times
 from dynamix_ps.sim.cluster.parameters import Mask, Parameters, Reals
 from dynamix_ps.sim.cluster.traces import Conditions
 from dynamix_ps.sim.cluster.views import views_of
@@ -54,7 +54,7 @@ class Simulator:
         self.progress: Reals = np.zeros(shape, dtype=np.float32)
         self.true_progress: Reals = np.zeros(shape, dtype=np.float32)
         self.done: Mask = np.zeros(shape, dtype=bool)
-        self.times: Times | None = None
+        self.times: WindowTimes | None = None
         self._smoothed_batch = parameters.reference_batch
         self._versions = np.zeros(shape, dtype=np.int64)
         self._ones = np.ones(parameters.initial.shape, dtype=np.float32)
@@ -148,7 +148,7 @@ class Simulator:
         pushed = (self.times.bytes * self.parameters.window).astype(np.int64)
         return views_of(self._report, pushed, self.windows, self._versions, self.lr_factor, self.workload.guard)
 
-    def _train(self, batch: Reals, unit_noise: Reals) -> measure.Training:
+    def _train(self, batch: Reals, unit_noise: Reals) -> measure.TrainingState:
         """Train k iterations, with the noise scale at the start of the window."""
         parameters, window = self.parameters, self.parameters.iterations
         batch = np.maximum(batch, 1)
@@ -159,7 +159,7 @@ class Simulator:
         self.true_progress = self.progress - before
         self.samples += window * batch
         halfway = learning.excess_loss(parameters, before + 0.5 * self.true_progress)
-        training = measure.Training(
+        training = measure.TrainingState(
             halfway, parameters.gradient_sq * halfway, noise, measure.epoch(parameters, self.samples)
         )
         if parameters.by_workload.any():
@@ -168,7 +168,7 @@ class Simulator:
         self.done = self.done | (self.test_accuracy >= parameters.target_accuracy)
         return training
 
-    def _train_workloads(self, batch: Reals, unit_noise: Reals, others: measure.Training) -> measure.Training:
+    def _train_workloads(self, batch: Reals, unit_noise: Reals, others: measure.TrainingState) -> measure.TrainingState:
         """Train what names a workload; the state in the middle of the window, of the others as it is."""
         parameters, state = self.parameters, self.workload
         before, noise = (state.excess, state.signal), state.noise
@@ -178,7 +178,7 @@ class Simulator:
         def chosen(mine: Reals, its: Reals) -> Reals:
             return np.where(parameters.by_workload, mine, its)
 
-        return measure.Training(
+        return measure.TrainingState(
             chosen(excess, others.excess),
             chosen(parameters.gradient_sq * signal, others.signal),
             chosen(noise, others.noise_scale),
@@ -196,7 +196,7 @@ class Simulator:
         done = np.minimum(self.samples / parameters.budget_samples, 1)
         return np.where(parameters.by_workload, done, NAN), np.where(parameters.by_workload, self.lr_factor, NAN)
 
-    def _pass(self, times: Times) -> None:
+    def _pass(self, times: WindowTimes) -> None:
         """Advance time and conditions by the duration of the window."""
         elapsed_s = times.iteration_s * self.parameters.iterations
         self.time_s += elapsed_s
@@ -206,7 +206,7 @@ class Simulator:
         self.conditions.advance(self.time_s.astype(np.float32), epoch, elapsed_s, times.load)
 
     def _measure(
-        self, times: Times, training: measure.Training, sizes: Reals, draws: Reals, unit_noise: Reals
+        self, times: WindowTimes, training: measure.TrainingState, sizes: Reals, draws: Reals, unit_noise: Reals
     ) -> WindowArrays:
         parameters, conditions = self.parameters, self.conditions
         iterations = parameters.iterations

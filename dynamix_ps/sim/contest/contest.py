@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from dynamix_ps.config.schema import Policy
+from dynamix_ps.config.schema import PolicySection
 from dynamix_ps.sim.contest.comparison import Array, Estimate, estimate, interquartile_mean, probability_of_improvement
-from dynamix_ps.sim.contest.evaluate import Cell, Outcome, evaluate
+from dynamix_ps.sim.contest.evaluate import Cell, SimulatedOutcome, evaluate
 from dynamix_ps.sim.scenario.load import Scenario
 from dynamix_ps.sim.training.parallel import parallel
 
@@ -29,7 +29,7 @@ class Contest:
 
     scenarios: tuple[str, ...]
     policies: tuple[str, ...]
-    outcomes: Mapping[tuple[str, str], Outcome]
+    outcomes: Mapping[tuple[str, str], SimulatedOutcome]
     tuned_sizes: Mapping[str, int]
 
     def counted_s(self, policy: str, scenario: str) -> Array:
@@ -72,22 +72,22 @@ class Contest:
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
+class PairedComparison:
     """One policy against a rival, over some scenarios."""
 
     relative_time: Estimate
     improvement: Estimate  # probability that a run is shorter
 
 
-def compare(ours: Array, theirs: Array, rng: np.random.Generator) -> Comparison:
+def compare(ours: Array, theirs: Array, rng: np.random.Generator) -> PairedComparison:
     """Compare times of shape (scenarios, seeds); both have the same seeds in the same order."""
     ratios = estimate(interquartile_mean, ours / theirs, rng=rng)
-    return Comparison(ratios, estimate(probability_of_improvement, ours, theirs, rng=rng))
+    return PairedComparison(ratios, estimate(probability_of_improvement, ours, theirs, rng=rng))
 
 
 def compete(
     scenarios: Sequence[Scenario],
-    policies: Mapping[str, Policy | None],
+    policies: Mapping[str, PolicySection | None],
     *,
     seeds: int,
     seed: int,
@@ -115,8 +115,8 @@ def compete(
         Cell(where, _uniform(where, size) if size else policies[name], seeds, seed, decides_rate=name in decaying)
         for name, where, size in entries
     ]
-    outcomes: dict[tuple[str, str], Outcome] = {}
-    tried: dict[str, dict[int, Outcome]] = {}
+    outcomes: dict[tuple[str, str], SimulatedOutcome] = {}
+    tried: dict[str, dict[int, SimulatedOutcome]] = {}
     for done, (index, outcome) in enumerate(parallel(evaluate, cells, processes), 1):
         name, scenario, size = entries[index]
         if size is None:
@@ -129,8 +129,8 @@ def compete(
     return Contest(tuple(one.name for one in scenarios), tuple(policies), outcomes, tuned_sizes)
 
 
-def _uniform(scenario: Scenario, size: int) -> Policy:
-    return Policy(name="static", sizes=(size,) * scenario.n_workers)
+def _uniform(scenario: Scenario, size: int) -> PolicySection:
+    return PolicySection(name="static", sizes=(size,) * scenario.n_workers)
 
 
 def uniform_sizes(scenario: Scenario) -> tuple[int, ...]:
@@ -140,6 +140,6 @@ def uniform_sizes(scenario: Scenario) -> tuple[int, ...]:
     return tuple(round(low * 2 ** (step / STEPS_PER_DOUBLING)) for step in range(count))
 
 
-def best_size(outcomes: Mapping[int, Outcome]) -> int:
+def best_size(outcomes: Mapping[int, SimulatedOutcome]) -> int:
     """The size that reaches the target most often; of several, the one with the smallest mean time."""
     return min(outcomes, key=lambda size: (int((~outcomes[size].reached).sum()), float(outcomes[size].time_s.mean())))

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dynamix_ps.arbitrator.planner import guard
-from dynamix_ps.config.schema import BatchBounds, Cluster, Config, Policy, Worker
+from dynamix_ps.config.schema import BatchBounds, Cluster, Config, PolicySection, WorkerSection
 from dynamix_ps.policy.base import ask
 from dynamix_ps.policy.rate.decider import RateDecider
 from dynamix_ps.policy.registry import make_policy
@@ -33,14 +33,14 @@ class Cell:
     """One policy on one scenario. `seed` fixes every random number."""
 
     scenario: Scenario
-    policy: Policy | None  # none: the oracle
+    policy: PolicySection | None  # none: the oracle
     seeds: int = SEEDS
     seed: int = 0
     decides_rate: bool = False  # `lr: decide`: the policy or the rule of linear decay sets the learning rate
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class SimulatedOutcome:
     """Result of a cell; every array has one entry per seed. Times are simulated."""
 
     time_s: NDArray[np.float64]  # to the target; to the end if the target is not reached
@@ -54,7 +54,7 @@ class Outcome:
 Watch = Callable[[Simulator, NDArray[np.bool_]], None]
 
 
-def evaluate(cell: Cell, watch: Watch | None = None) -> Outcome:
+def evaluate(cell: Cell, watch: Watch | None = None) -> SimulatedOutcome:
     """Run a cell until every seed has reached the target or its end: `max_windows`, or the budget of its workload.
 
     Args:
@@ -67,7 +67,7 @@ def evaluate(cell: Cell, watch: Watch | None = None) -> Outcome:
     simulator_rng, *policy_rngs = np.random.default_rng(cell.seed).spawn(1 + seeds)
     decides_rate = cell.decides_rate and cell.policy is not None
     simulator = Simulator(parameters_of((scenario,) * seeds), simulator_rng, guarded=decides_rate)
-    config = config_of(scenario, cell.policy or Policy(name="static"), decides_rate=decides_rate)
+    config = config_of(scenario, cell.policy or PolicySection(name="static"), decides_rate=decides_rate)
     policies = [make_policy(config, len(config.cluster.workers), rng) for rng in policy_rngs]
     sizes = np.tile(np.array(config.initial_sizes(), dtype=np.int64), (seeds, 1))
     time_s, accuracy = np.zeros(seeds), np.zeros(seeds)
@@ -102,14 +102,14 @@ def evaluate(cell: Cell, watch: Watch | None = None) -> Outcome:
             fallbacks[seed] += decision.fallback
             if decides_rate:
                 factors[seed] = rates[seed].factor(view, decision.lr_step)
-    return Outcome(time_s, reached, windows, accuracy, samples / time_s, fallbacks)
+    return SimulatedOutcome(time_s, reached, windows, accuracy, samples / time_s, fallbacks)
 
 
-def config_of(scenario: Scenario, policy: Policy, *, decides_rate: bool = False) -> Config:
+def config_of(scenario: Scenario, policy: PolicySection, *, decides_rate: bool = False) -> Config:
     """The cluster file of a real run of this scenario. Sizes of a static policy hold from the start."""
     initial = policy.sizes or scenario.initial_sizes
     return Config(
-        cluster=Cluster(workers=tuple(Worker(batch=size) for size in initial)),
+        cluster=Cluster(workers=tuple(WorkerSection(batch=size) for size in initial)),
         batch=BatchBounds(min=scenario.batch.min, max=scenario.batch.max),
         window=scenario.window,
         lr="decide" if decides_rate else "follow",

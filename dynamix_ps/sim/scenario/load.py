@@ -25,8 +25,8 @@ from dynamix_ps.sim.scenario.parts import (
     Positive,
     Section,
     Servers,
-    Training,
-    Worker,
+    SimulatedWorker,
+    TrainingModel,
 )
 
 _SHIPPED = Path(__file__).parents[1] / "scenarios"
@@ -37,7 +37,7 @@ class Scenario(Section):
 
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=64)]
     about: str = ""
-    workers: Annotated[tuple[Worker, ...], Field(min_length=1)] = (Worker(count=8),)
+    workers: Annotated[tuple[SimulatedWorker, ...], Field(min_length=1)] = (SimulatedWorker(count=8),)
     servers: Servers = Servers()
     architecture: Literal["ps", "ring"] = "ps"
     model_bytes: Positive = 2e7
@@ -54,7 +54,7 @@ class Scenario(Section):
     initial_batch: Count = 32  # of workers without an own value
     window: Count = 20
     lr_rule: Literal["none", "linear", "sqrt", "adascale"] = "adascale"
-    training: Training = Training()
+    training: TrainingModel = TrainingModel()
     target_accuracy: Annotated[float, Field(gt=0, le=1)] = 0.84
     max_windows: Count = 1500
     trace: tuple[Event, ...] = ()  # a file may name a CSV file in its folder instead
@@ -70,7 +70,7 @@ class Scenario(Section):
         return sum(worker.count for worker in self.workers)
 
     @property
-    def each_worker(self) -> tuple[Worker, ...]:
+    def each_worker(self) -> tuple[SimulatedWorker, ...]:
         """Every worker by rank; `count` is 1."""
         return tuple(w.model_copy(update={"count": 1}) for w in self.workers for _ in range(w.count))
 
@@ -122,7 +122,7 @@ class Scenario(Section):
         )
 
 
-def _on_more_hosts(workers: list[Worker], like: list[int]) -> tuple[Worker, ...]:
+def _on_more_hosts(workers: list[SimulatedWorker], like: list[int]) -> tuple[SimulatedWorker, ...]:
     """The workers, with the second of those that are like one worker on a second host like its host, and so on."""
     result = []
     for rank, worker in enumerate(workers):

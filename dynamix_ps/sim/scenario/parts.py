@@ -59,7 +59,7 @@ class Heat(Section):
     sustained_load: Annotated[float, Field(ge=0, lt=1)] = 0.6  # above it, it becomes slower
 
 
-class Worker(Section):
+class SimulatedWorker(Section):
     """One worker, or `count` of them alike."""
 
     count: Count = 1
@@ -114,7 +114,7 @@ class Workload(Section):
         return self.model_copy(update={name: value and value * times for name, value in given.items()})
 
 
-class Training(Section):
+class TrainingModel(Section):
     """The training model (learning.py). `profile` gives the values that the file leaves out."""
 
     profile: Literal["cnn", "transformer"] = "cnn"

@@ -1,7 +1,7 @@
 """Trains a policy in the simulator, on many random clusters at once. A new cluster replaces one whose run has ended.
 
     window of all clusters -> state -> reward of the last decisions -> next decisions  (_Group._step)
-    `rollout_windows` of these -> one update of every network                          (Trainer.iterate)
+    `rollout_windows` of these -> one update of every network                    (PolicyTrainer.iterate)
 
 The agent, the state and the rewards are the same as in a live run.
 """
@@ -18,15 +18,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dynamix_ps.errors import PolicyError
-from dynamix_ps.policy.learned.agent import VALUE_SCALE, Decided
+from dynamix_ps.policy.learned.agent import VALUE_SCALE, AgentDecision
 from dynamix_ps.policy.learned.rewards import GoodputReward, PaperReward, Reward
 from dynamix_ps.policy.learned.spaces import fresh_networks, make_agent, policy_spec
 from dynamix_ps.policy.learned.state import State
 from dynamix_ps.policy.model.cluster import ClusterModel
 from dynamix_ps.policy.ppo.actor_critic import ActorCritic
 from dynamix_ps.policy.ppo.policy_file import StoredPolicy, load_policy, save_policy
-from dynamix_ps.policy.ppo.rollout import Batch, Rollout
-from dynamix_ps.policy.ppo.settings import Settings
+from dynamix_ps.policy.ppo.rollout import Rollout, RolloutBatch
+from dynamix_ps.policy.ppo.settings import PpoSettings
 from dynamix_ps.sim.cluster.parameters import Parameters
 from dynamix_ps.sim.cluster.randomise import draw
 from dynamix_ps.sim.cluster.simulator import Simulator
@@ -35,7 +35,7 @@ Draw = Callable[[np.random.Generator, int, int], Parameters]  # rng, environment
 Mask = NDArray[np.bool_]
 
 # An update in the simulator sees thousands of decisions, each of which shows its effect within a few windows.
-LEARNER = Settings(learning_rate=1e-3, gamma=0.6, entropy=0.001, target_kl=0.02, minibatches=16)
+LEARNER = PpoSettings(learning_rate=1e-3, gamma=0.6, entropy=0.001, target_kl=0.02, minibatches=16)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class TrainSettings:
 
     space: Literal["structured", "paper"] = "structured"
     reward: Reward = field(default_factory=GoodputReward)
-    learner: Settings = LEARNER
+    learner: PpoSettings = LEARNER
     n_workers: tuple[int, ...] = (2, 4, 8, 16)  # one group of clusters for each
     environments: int = 128  # clusters at once, over all groups
     rollout_windows: int = 32
@@ -68,7 +68,7 @@ def paper_settings(**changes: Any) -> TrainSettings:
 class _Pending:
     """Decisions without a reward yet."""
 
-    decided: Decided
+    decided: AgentDecision
     before: NDArray[np.int64]
     state: State
     fresh: Mask  # environments whose run ended before this decision: it is not used
@@ -89,7 +89,7 @@ class _Group:
         self._sizes = np.array(self._simulator.sizes)
         self._pending: _Pending | None = None
 
-    def rollout(self, windows: int, learn_normaliser: bool) -> tuple[dict[str, Batch], dict[str, float]]:
+    def rollout(self, windows: int, learn_normaliser: bool) -> tuple[dict[str, RolloutBatch], dict[str, float]]:
         """Act for so many windows; returns the batch of each network, and mean rewards."""
         rollouts = {name: Rollout(self._settings.learner) for name in self._agent.networks}
         rewards: list[float] = []
@@ -115,7 +115,7 @@ class _Group:
         if ended.any():
             self._restart_ended(ended)
 
-    def _reward(self, rollouts: dict[str, Rollout], state: State, decided: Decided, ended: Mask,
+    def _reward(self, rollouts: dict[str, Rollout], state: State, decided: AgentDecision, ended: Mask,
                 rewards: list[float]) -> None:  # fmt: skip
         """Store rewards. The end of a run is a truncation: the critic's value replaces the rewards after it."""
         pending = self._pending
@@ -138,7 +138,7 @@ class _Group:
         self._sizes = np.where(ended[:, None], self._simulator.sizes, self._sizes)
 
 
-class Trainer:
+class PolicyTrainer:
     """A training in progress. `windows` counts the windows of all clusters so far.
 
     Args:
@@ -174,7 +174,7 @@ class Trainer:
         parts = [group.rollout(self.settings.rollout_windows, learn_normaliser=done < 0.1) for group in self._groups]
         diagnostics = {"reward": float(np.mean([shown["reward"] for _, shown in parts])), "learning_rate": rate}
         for name, network in self.networks.items():
-            batch = Batch.joined([batches[name] for batches, _ in parts])
+            batch = RolloutBatch.joined([batches[name] for batches, _ in parts])
             diagnostics |= {f"{name}/{key}": value for key, value in network.update(batch, rate).items()}
         self.windows += self._windows_per_iteration
         return diagnostics | {"windows": float(self.windows)}
@@ -190,7 +190,7 @@ class Trainer:
         save_policy(file, self.stored({"rng": json.dumps(self._rng.bit_generator.state, default=int)}))
 
     @staticmethod
-    def resume(file: Path, settings: TrainSettings, draw_: Draw | None = None) -> Trainer:
+    def resume(file: Path, settings: TrainSettings, draw_: Draw | None = None) -> PolicyTrainer:
         """Continue from a checkpoint, with new simulated runs.
 
         Raises:
@@ -209,6 +209,6 @@ class Trainer:
             windows = int(stored.provenance["windows"])
         except (KeyError, TypeError, ValueError, RecursionError) as error:
             raise PolicyError(f"{file}: damaged: {type(error).__name__}: {error}; begin a new training") from error
-        trainer = Trainer(settings, rng, stored, draw_)
+        trainer = PolicyTrainer(settings, rng, stored, draw_)
         trainer.windows = windows
         return trainer

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dynamix_ps.arbitrator.places import Places
-from dynamix_ps.config.schema import BatchBounds, Cluster, Config, Elastic, Keep, Worker
+from dynamix_ps.config.schema import BatchBounds, Cluster, Config, Elastic, Keep, WorkerSection
 from dynamix_ps.messages import Plan
 from worker_hooks.plan_switch import PlanSwitch
 
@@ -17,7 +17,7 @@ OWN = (8, 16, 4, 12)
 
 
 def config_of(keep: Keep = "global", low: int = 2) -> Config:
-    cluster = Cluster(workers=tuple(Worker(batch=size) for size in OWN))
+    cluster = Cluster(workers=tuple(WorkerSection(batch=size) for size in OWN))
     return Config(cluster=cluster, elastic=Elastic(min_workers=1, keep=keep), batch=BatchBounds(min=low, max=64))
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from dynamix_ps.arbitrator.journal import replay
-from dynamix_ps.config.schema import Cluster, Elastic, Worker
+from dynamix_ps.config.schema import Cluster, Elastic, WorkerSection
 from dynamix_ps.messages import Plan
 from dynamix_ps.rpc.refusals import StaleIncarnationError
 from tests.control_plane import config, record, registration, run_under
@@ -71,7 +71,7 @@ def test_a_worker_that_comes_later_gets_its_share_when_it_registers(
     """Until then nobody waits for it, and no policy can give it anything; a restarted arbitrator knows both."""
 
     async def story() -> None:
-        workers = (*(Worker(batch=64),) * 2, *(Worker(batch=64, later=True),) * 2)
+        workers = (*(WorkerSection(batch=64),) * 2, *(WorkerSection(batch=64, later=True),) * 2)
         changes = {"cluster": Cluster(workers=workers), "elastic": Elastic(min_workers=1, keep=keep)}
         cluster = config().model_copy(update=changes)
         policy = Scripted((64, 64, 99, 99), (50, 40, 38, 99), three)
@@ -107,7 +107,7 @@ class Elastically(Bench):
         self, folder: Path, policy: Scripted, keep: Any = "global", sizes: tuple[int, ...] = (64,) * 3
     ) -> None:
         elastic = {"elastic": Elastic(min_workers=1, keep=keep)}
-        cluster = {"cluster": Cluster(workers=tuple(Worker(batch=size) for size in sizes))}
+        cluster = {"cluster": Cluster(workers=tuple(WorkerSection(batch=size) for size in sizes))}
         super().__init__(folder, policy, config().model_copy(update=elastic | cluster))
 
     async def closes(self, number: int, *ranks: int, version: int | None = None) -> None:

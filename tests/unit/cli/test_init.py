@@ -9,7 +9,7 @@ from click.testing import CliRunner, Result
 
 from dynamix_ps.cli import init
 from dynamix_ps.config.load import load_config
-from dynamix_ps.config.schema import Cluster, Config, Worker
+from dynamix_ps.config.schema import Cluster, Config, WorkerSection
 from dynamix_ps.data_planes import DATA_PLANES
 from dynamix_ps.errors import ConfigError, UsageError
 
@@ -125,7 +125,7 @@ def test_wrong_speeds_are_refused(file: Path, speeds: str) -> None:
 @pytest.mark.parametrize("comm", DATA_PLANES)
 def test_the_text_loads_as_the_same_configuration(file: Path, comm: str) -> None:
     choices = {"comm": comm, "target_accuracy": 0.85, "mode": "off", "command": ("python", "-c", "print('x: #y')")}
-    config = Config(cluster=Cluster(workers=(Worker(batch=64, speed=0.123456789),)), **choices)
+    config = Config(cluster=Cluster(workers=(WorkerSection(batch=64, speed=0.123456789),)), **choices)
     file.write_text(init.annotated(config))
     assert load_config(file) == config
 

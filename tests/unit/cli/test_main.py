@@ -17,7 +17,7 @@ from dynamix_ps.cli import doctor as doctor_command
 from dynamix_ps.cli.launch import with_overrides
 from dynamix_ps.cli.main import cli
 from dynamix_ps.config.load import load_config
-from dynamix_ps.config.schema import Config, Host, Policy, Ppo
+from dynamix_ps.config.schema import Config, Host, PolicySection, Ppo
 from dynamix_ps.errors import (
     INTERRUPTED_EXIT_CODE,
     ConfigError,
@@ -164,7 +164,11 @@ def test_the_command_line_wins_over_the_file() -> None:
     assert with_overrides(lonely, None, "pid", None, ()).policy.ppo.minibatches == Ppo().minibatches
     with pytest.raises(ConfigError, match=r"policy\.ppo\.minibatches"):
         with_overrides(
-            lonely.model_copy(update={"policy": Policy(name="ppo", ppo=Ppo(minibatches=5))}), "/x", None, None, ()
+            lonely.model_copy(update={"policy": PolicySection(name="ppo", ppo=Ppo(minibatches=5))}),
+            "/x",
+            None,
+            None,
+            (),
         )
 
 

@@ -19,7 +19,7 @@ from dynamix_ps.sim.cluster.parameters import parameters_of
 from dynamix_ps.sim.contest.pictures import smoothed
 from dynamix_ps.sim.scenario.load import load_scenario
 from dynamix_ps.sim.training.scenario_draw import draw_from
-from dynamix_ps.sim.training.trainer import Trainer
+from dynamix_ps.sim.training.trainer import PolicyTrainer
 
 SMALL = ("--workers", "2", "--workers", "3", "--environments", "4")
 
@@ -57,15 +57,15 @@ def test_training_leaves_policy_curve_and_checkpoint(trained: Path) -> None:
 
 
 def test_a_broken_off_training_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    iterate = Trainer.iterate
+    iterate = PolicyTrainer.iterate
 
-    def interrupted(self: Trainer) -> dict[str, float]:
+    def interrupted(self: PolicyTrainer) -> dict[str, float]:
         if self.windows >= 256:
             raise KeyboardInterrupt
         return iterate(self)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Trainer, "iterate", interrupted)
+        patch.setattr(PolicyTrainer, "iterate", interrupted)
         assert train(tmp_path / "x", windows=500).exit_code != 0
     assert not (tmp_path / "x" / "policy.npz").exists()
     broken_off = policy_train.read_learning(tmp_path / "x" / "learning.csv")

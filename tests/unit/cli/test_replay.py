@@ -12,12 +12,12 @@ from click.testing import CliRunner
 from dynamix_ps.cli.main import cli
 from dynamix_ps.cli.replay import with_policy
 from dynamix_ps.config.load import dump_config
-from dynamix_ps.config.schema import Cluster, Elastic, Worker
+from dynamix_ps.config.schema import Cluster, Elastic, WorkerSection
 from dynamix_ps.errors import PolicyError, UsageError
 from dynamix_ps.policy.base import Decision, View
 from dynamix_ps.policy.learned.spaces import fresh_networks, policy_spec
 from dynamix_ps.policy.ppo.policy_file import StoredPolicy, save_policy
-from dynamix_ps.policy.ppo.settings import Settings
+from dynamix_ps.policy.ppo.settings import PpoSettings
 from dynamix_ps.policy.registry import make_policy
 from dynamix_ps.sim.recorded import read_run
 from dynamix_ps.sim.replay import replay
@@ -67,7 +67,7 @@ def test_a_policy_of_another_name_drops_the_sizes_of_static() -> None:
 def test_a_policy_file_decides_in_its_own_space_and_does_not_learn(tmp_path: Path, kind: str) -> None:
     file, rng = tmp_path / "mine.npz", np.random.default_rng(0)
     spec = policy_spec(kind, 8)
-    networks = fresh_networks(spec, Settings(hidden=8), rng)
+    networks = fresh_networks(spec, PpoSettings(hidden=8), rng)
     save_policy(file, StoredPolicy({name: one.weights for name, one in networks.items()}, spec, {}))
     run = simulated_run("run", (128, 128, 128), windows=4)
     chosen = with_policy(run.config, str(file))
@@ -101,7 +101,7 @@ def test_a_record_that_came_after_the_decision_is_not_part_of_it(tmp_path: Path)
 
 def test_places_are_empty_until_somebody_has_come_and_after_one_is_lost(tmp_path: Path) -> None:
     """The policy sees the plan that the arbitrator made when one came, or was lost, and nobody else there."""
-    workers = (*(Worker(batch=64),) * 2, *(Worker(batch=64, later=True),) * 2)
+    workers = (*(WorkerSection(batch=64),) * 2, *(WorkerSection(batch=64, later=True),) * 2)
     elastic = {"cluster": Cluster(workers=workers), "elastic": Elastic(min_workers=1)}
     folder = new_folder(tmp_path)
     folder.config_file.write_text(dump_config(config().model_copy(update=elastic)))

@@ -15,7 +15,7 @@ from pydantic import BaseModel
 
 from dynamix_ps.config.load import check_rules, dump_config, load_config, load_recorded_config
 from dynamix_ps.config.role_hosts import role_hosts
-from dynamix_ps.config.schema import MAX_WAIT_S, Cluster, Config, Policy, Ppo, Timeouts, Worker
+from dynamix_ps.config.schema import MAX_WAIT_S, Cluster, Config, PolicySection, Ppo, Timeouts, WorkerSection
 from dynamix_ps.config.yaml_lines import MAX_BYTES
 from dynamix_ps.errors import ConfigError
 
@@ -364,7 +364,7 @@ def test_bombs_end_quickly_with_a_short_message(tmp_path: Path, hostile: str, pa
 
 
 def test_a_large_cluster_is_no_bomb(tmp_path: Path) -> None:
-    config = Config(cluster=Cluster(workers=(Worker(batch=64),) * 1024))
+    config = Config(cluster=Cluster(workers=(WorkerSection(batch=64),) * 1024))
     file = tmp_path / "cluster.yaml"
     file.write_text(dump_config(config))
     assert len(load_config(file).cluster.workers) == 1024
@@ -394,7 +394,7 @@ def test_missing_file_directory_and_odd_names(tmp_path: Path) -> None:
 
 def test_rules_hold_after_overrides_too(tmp_path: Path) -> None:
     config = load(tmp_path, "cluster: {workers: [{}]}\n")
-    changed = config.model_copy(update={"policy": Policy(name="ppo", ppo=Ppo(minibatches=9))})
+    changed = config.model_copy(update={"policy": PolicySection(name="ppo", ppo=Ppo(minibatches=9))})
     with pytest.raises(ConfigError, match=r"--policy ppo: policy.ppo.minibatches: .*4 transitions"):
         check_rules(changed, "--policy ppo")
 
@@ -448,7 +448,14 @@ def test_any_structure_gives_a_config_or_a_config_error(tmp_path: Path, data: di
 
 
 NUMBERS = st.integers() | st.floats() | st.sampled_from([1e10, 1e12, 1e300, 5e-324, 2**31, 2**63])
-NUMERIC = [*Timeouts.model_fields, *Ppo.model_fields, *Worker.model_fields, *Config.model_fields, "servers", "port"]
+NUMERIC = [
+    *Timeouts.model_fields,
+    *Ppo.model_fields,
+    *WorkerSection.model_fields,
+    *Config.model_fields,
+    "servers",
+    "port",
+]
 
 
 @settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -457,7 +464,7 @@ def test_whatever_number_loads_is_within_the_bounds_of_its_key(tmp_path: Path, n
     def own(section: type[BaseModel]) -> dict[str, float]:
         return {key: value for key, value in numbers.items() if key in section.model_fields}
 
-    worker, cluster, ppo = own(Worker), own(Cluster), own(Ppo)
+    worker, cluster, ppo = own(WorkerSection), own(Cluster), own(Ppo)
     policy = {"policy": {"name": "ppo", "ppo": ppo}} if ppo else {}
     file = tmp_path / "fuzz.yaml"
     data = {**own(Config), "cluster": {**cluster, "workers": [worker]}, "timeouts": own(Timeouts), **policy}

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from dynamix_ps.config.load import check_rules, dump_config, load_config
 from dynamix_ps.config.resolve import resolved
 from dynamix_ps.config.role_hosts import RoleHosts, address_of, role_hosts
-from dynamix_ps.config.schema import Cluster, Config, Host, Worker
+from dynamix_ps.config.schema import Cluster, Config, Host, WorkerSection
 from dynamix_ps.errors import ConfigError
 
 
@@ -26,7 +26,7 @@ def placed(folder: Path, cluster: str, comm: str = "byteps") -> RoleHosts:
 
 
 def test_without_hosts_all_roles_are_on_the_one_host() -> None:
-    cluster = Cluster(workers=(Worker(), Worker()), host="10.0.0.7")
+    cluster = Cluster(workers=(WorkerSection(), WorkerSection()), host="10.0.0.7")
     assert role_hosts(cluster) == RoleHosts(("localhost", "localhost"), ("localhost",), "localhost")
     assert address_of(cluster, "localhost") == "10.0.0.7"
 
@@ -144,7 +144,7 @@ def test_what_is_resolved_names_every_host_and_stays_as_it_is(tmp_path: Path) ->
     assert whole.initial_sizes() == (32, 100, 128, 32)
     assert resolved(load(tmp_path, dump_config(whole))) == load(tmp_path, dump_config(whole))
     assert load(tmp_path, dump_config(whole)).initial_sizes() == whole.initial_sizes()
-    alone = Config(cluster=Cluster(workers=(Worker(),)))
+    alone = Config(cluster=Cluster(workers=(WorkerSection(),)))
     assert resolved(alone) is alone
 
 
@@ -158,7 +158,7 @@ def test_ranks_follow_the_file_and_no_host_is_overfull(slots: list[int], data: s
     names = [f"h{index}" for index in range(len(slots))]
     wishes = data.draw(st.lists(st.sampled_from([None, *names]), min_size=1, max_size=12))
     hosts = {name: Host(slots=count) for name, count in zip(names, slots, strict=True)}
-    found = role_hosts(Cluster(hosts=hosts, workers=tuple(Worker(host=wish) for wish in wishes))).workers
+    found = role_hosts(Cluster(hosts=hosts, workers=tuple(WorkerSection(host=wish) for wish in wishes))).workers
     for name, count in zip(names, slots, strict=True):
         assert found.count(name) <= count
     for wish, host in zip(wishes, found, strict=True):
@@ -169,6 +169,6 @@ def test_ranks_follow_the_file_and_no_host_is_overfull(slots: list[int], data: s
 
 
 def test_the_command_line_is_checked_like_the_file() -> None:
-    config = Config(cluster=Cluster(hosts={"a": Host()}, workers=(Worker(), Worker())))
+    config = Config(cluster=Cluster(hosts={"a": Host()}, workers=(WorkerSection(), WorkerSection())))
     with pytest.raises(ConfigError, match=r"^-H a: cluster.hosts: have 1 slot for 2 workers.* \(got a: 1\)$"):
         check_rules(config, "-H a")

@@ -9,13 +9,13 @@ import socket
 import pytest
 
 from dynamix_ps.addresses import bind_error
-from dynamix_ps.config.schema import Cluster, Worker
+from dynamix_ps.config.schema import Cluster, WorkerSection
 from dynamix_ps.errors import EnvironmentNotReady
 from dynamix_ps.launch.ports import choose_ports, owner_of
 
 
 def cluster(host: str = "127.0.0.1", port: int = 0, arbitrator_port: int = 0) -> Cluster:
-    return Cluster(host=host, port=port, arbitrator_port=arbitrator_port, workers=(Worker(),))
+    return Cluster(host=host, port=port, arbitrator_port=arbitrator_port, workers=(WorkerSection(),))
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ import pytest
 from dynamix_ps.arbitrator.places import Places
 from dynamix_ps.arbitrator.planner import guard
 from dynamix_ps.config.policies import POLICIES
-from dynamix_ps.config.schema import BatchBounds, Cluster, Config, Elastic, Policy, Worker
+from dynamix_ps.config.schema import BatchBounds, Cluster, Config, Elastic, PolicySection, WorkerSection
 from dynamix_ps.messages import Plan, WindowRecord
 from dynamix_ps.policy.base import View, ask
 from dynamix_ps.policy.registry import make_policy
@@ -26,12 +26,12 @@ KEEPING = ["static", "proportional", "lbbsp"]  # the global batch
 
 
 def policy_of(name: str) -> tuple[Config, Any]:
-    workers = (*(Worker(batch=64),) * 2, *(Worker(batch=64, later=True),) * 2)
+    workers = (*(WorkerSection(batch=64),) * 2, *(WorkerSection(batch=64, later=True),) * 2)
     config = Config(
         cluster=Cluster(workers=workers),
         batch=BatchBounds(min=16, max=512),
         elastic=Elastic(min_workers=1),
-        policy=Policy(name=name),
+        policy=PolicySection(name=name),
     )
     return config, make_policy(config, 4, np.random.default_rng(0))
 

@@ -13,7 +13,7 @@ from click.testing import CliRunner
 
 from dynamix_ps.cli.main import cli
 from dynamix_ps.config.load import dump_config, load_config
-from dynamix_ps.config.schema import Policy
+from dynamix_ps.config.schema import PolicySection
 from dynamix_ps.errors import ConfigError, PolicyError
 from dynamix_ps.messages import Plan
 from dynamix_ps.policy.registry import findings, findings_at_start, make_policy
@@ -81,14 +81,14 @@ def test_it_competes_in_the_simulator(folder: Path) -> None:
 
 
 def test_it_gets_what_its_constructor_names(folder: Path) -> None:
-    asked = config().model_copy(update={"policy": Policy(name="grow_policy:Resumed")})
+    asked = config().model_copy(update={"policy": PolicySection(name="grow_policy:Resumed")})
     rng = np.random.default_rng(0)
     made = make_policy(asked, 3, rng, Path("saved.npz"))
     assert vars(made) == {"rng": rng, "file": Path("saved.npz"), "config": asked}
 
 
 def test_an_answer_that_is_no_decision_leaves_the_sizes_and_is_told(folder: Path) -> None:
-    asked = config().model_copy(update={"policy": Policy(name="grow_policy:Resumed")})
+    asked = config().model_copy(update={"policy": PolicySection(name="grow_policy:Resumed")})
 
     async def story() -> None:
         bench = Bench(folder, make_policy(asked, 3, np.random.default_rng(0)), asked)
@@ -129,6 +129,6 @@ def test_what_is_wrong_with_it_is_told_with_its_line_before_anything_starts(
 
 
 def test_a_wrong_name_on_the_command_line_is_refused_too(folder: Path) -> None:
-    asked = config().model_copy(update={"policy": Policy(name="absent_policy:Grow")})
+    asked = config().model_copy(update={"policy": PolicySection(name="absent_policy:Grow")})
     with pytest.raises(PolicyError, match="there is no module absent_policy"):
         make_policy(asked, 3, np.random.default_rng(0))

@@ -12,35 +12,35 @@ import pytest
 from dynamix_ps.config.schema import Config
 from dynamix_ps.errors import UsageError
 from dynamix_ps.rehearsal.comparison import Comparison, choose_target, seeds_that_change_nothing
-from dynamix_ps.rehearsal.outcome import Evaluated, Outcome, Target
+from dynamix_ps.rehearsal.outcome import Evaluated, EvaluationTarget, RehearsalOutcome
 from dynamix_ps.rehearsal.power import smallest_difference
 from dynamix_ps.rehearsal.report import about, sentence
-from dynamix_ps.rehearsal.study import Run, Study
+from dynamix_ps.rehearsal.study import Study, StudyRun
 from dynamix_ps.sim.scenario.load import Scenario
 
-TARGET = Target("accuracy", 0.8, higher_is_better=True)
+TARGET = EvaluationTarget("accuracy", 0.8, higher_is_better=True)
 
 
-def outcome(samples_per_s: float, luck: float = 1.0, best: float = 0.95, **values: Any) -> Outcome:
+def outcome(samples_per_s: float, luck: float = 1.0, best: float = 0.95, **values: Any) -> RehearsalOutcome:
     """Accuracy grows in 20 steps of 100 samples, `luck` times as fast, to at most `best`."""
     curve = tuple(
         Evaluated(100 * step / samples_per_s, 100 * step, {"accuracy": min(0.05 * step * luck, best)})
         for step in range(1, 21)
     )
     given = {"train_s": curve[-1].time_s, "iterations": 100, "plans": 3, "passes": 2, "diverged": False}
-    return Outcome(**(given | values), curve=curve, higher_is_better={"accuracy": True})
+    return RehearsalOutcome(**(given | values), curve=curve, higher_is_better={"accuracy": True})
 
 
-def outcomes(speeds: dict[str, float], lucks: list[float], **best: float) -> dict[Run, Outcome]:
+def outcomes(speeds: dict[str, float], lucks: list[float], **best: float) -> dict[StudyRun, RehearsalOutcome]:
     return {
-        Run("any", policy, seed): outcome(speed, luck, best.get(policy, 0.95))
+        StudyRun("any", policy, seed): outcome(speed, luck, best.get(policy, 0.95))
         for policy, speed in speeds.items()
         for seed, luck in enumerate(lucks)
     }
 
 
-def by_seed(known: list[Outcome]) -> dict[Run, Outcome]:
-    return {Run("any", "any", seed): one for seed, one in enumerate(known)}
+def by_seed(known: list[RehearsalOutcome]) -> dict[StudyRun, RehearsalOutcome]:
+    return {StudyRun("any", "any", seed): one for seed, one in enumerate(known)}
 
 
 def test_pairs_take_the_luck_of_the_seed_out():
@@ -91,7 +91,7 @@ def test_who_does_not_arrive_never_looks_quicker():
 
 def test_only_seeds_that_both_have_are_compared():
     found = outcomes({"quick": 200.0, "slow": 150.0}, [0.8, 1.0, 1.3])
-    del found[Run("any", "slow", 2)]
+    del found[StudyRun("any", "slow", 2)]
     (quick, _) = Comparison(found, TARGET, "slow").standings("any", ("quick", "slow"))
     assert quick.seeds == 2
 
@@ -145,4 +145,4 @@ def test_seeds_that_change_nothing_are_found():
     found = outcomes({"quick": 200.0}, [0.8, 1.0])
     assert seeds_that_change_nothing(found) is None
     found = outcomes({"quick": 200.0}, [0.8, 0.8])
-    assert seeds_that_change_nothing(found) == (Run("any", "quick", 0), Run("any", "quick", 1))
+    assert seeds_that_change_nothing(found) == (StudyRun("any", "quick", 0), StudyRun("any", "quick", 1))

@@ -14,7 +14,7 @@ from dynamix_ps.config import variables
 from dynamix_ps.config.load import load_config
 from dynamix_ps.config.schema import Config
 from dynamix_ps.errors import DIVERGED, JobFailed, UsageError
-from dynamix_ps.rehearsal.study import Run, Study
+from dynamix_ps.rehearsal.study import Study, StudyRun
 from dynamix_ps.sim.scenario.load import Scenario, load_scenario
 
 SCRIPT = """
@@ -46,7 +46,7 @@ def study(within: Path, *, argument: str = "{seed}", **changes: Any) -> Study:
     return Study(**({"folder": within / "study", "config": config} | given | changes))
 
 
-def log_of(one: Study, run: Run) -> dict[str, Any]:
+def log_of(one: Study, run: StudyRun) -> dict[str, Any]:
     told: dict[str, Any] = json.loads(one.folder_of(run).log_file("worker-0").read_text().splitlines()[0])
     return told
 
@@ -58,9 +58,9 @@ def test_every_run_gets_its_policy_its_seed_and_its_scenario(tmp_path: Path, mon
     one.run_missing(2, seen.append)
     assert seen[-1] == 4.0
     found = one.outcomes()
-    assert list(found) == [Run("any", policy, seed) for seed in (0, 1) for policy in ("pid", "static")]
-    assert found[Run("any", "pid", 0)].curve[0].values == {"loss": 0.5}
-    told = log_of(one, Run("any", "static", 1))
+    assert list(found) == [StudyRun("any", policy, seed) for seed in (0, 1) for policy in ("pid", "static")]
+    assert found[StudyRun("any", "pid", 0)].curve[0].values == {"loss": 0.5}
+    told = log_of(one, StudyRun("any", "static", 1))
     config = load_config(told["DYNAMIX_CONFIG"])
     assert (config.policy.name, config.seed, config.command[2]) == ("static", 1, "{seed}")
     assert load_scenario(told["DYNAMIX_REHEARSAL"]).n_workers == 2
@@ -70,7 +70,7 @@ def test_every_run_gets_its_policy_its_seed_and_its_scenario(tmp_path: Path, mon
 def test_runs_that_are_over_are_not_repeated_and_others_may_be_added(tmp_path: Path):
     study(tmp_path).run_missing(2, lambda done: None)
     more = study(tmp_path, policies=("goodput", "pid"))
-    kept = more.folder_of(Run("any", "pid", 0)).log_file("worker-0")
+    kept = more.folder_of(StudyRun("any", "pid", 0)).log_file("worker-0")
     before = os.stat(kept).st_mtime_ns
     more.run_missing(1, lambda done: None)
     assert os.stat(kept).st_mtime_ns == before
@@ -80,7 +80,7 @@ def test_runs_that_are_over_are_not_repeated_and_others_may_be_added(tmp_path: P
 def test_a_run_that_diverges_is_over_and_one_that_fails_ends_the_study(tmp_path: Path):
     dead = study(tmp_path, argument="diverges")
     dead.run_missing(2, lambda done: None)
-    outcome = dead.outcomes()[Run("any", "pid", 0)]
+    outcome = dead.outcomes()[StudyRun("any", "pid", 0)]
     assert outcome.diverged and (outcome.train_s, outcome.iterations) == (4.0, 7)
     failing = study(tmp_path, seeds=(2,), folder=tmp_path / "other")
     with pytest.raises(JobFailed, match=r"(?s)policy pid, scenario any, seed 2 failed, exit code 1; .*no data"):
@@ -92,7 +92,7 @@ def test_a_script_that_evaluates_seldom_ends_the_study_with_its_first_run(tmp_pa
     expected = "policy pid, scenario any, seed 0 evaluated the model 2 times, expected 3 or more in every run"
     with pytest.raises(UsageError, match=expected):
         seldom.run_missing(1, lambda done: None)
-    assert list(seldom.outcomes()) == [Run("any", "pid", 0)]
+    assert list(seldom.outcomes()) == [StudyRun("any", "pid", 0)]
     with pytest.raises(UsageError, match=expected):  # no further run in this folder
         seldom.run_missing(1, lambda done: None)
     assert len(seldom.outcomes()) == 1

@@ -28,7 +28,7 @@ from dynamix_ps.sim.calibration.fit_training import Curve
 from dynamix_ps.sim.calibration.prediction import Prediction, predict, time_to
 from dynamix_ps.sim.calibration.series import Series, series_of
 from dynamix_ps.sim.cluster.parameters import parameters_of
-from dynamix_ps.sim.recorded import SUFFIX, Decided, RecordedRun, read_run, write_recording
+from dynamix_ps.sim.recorded import SUFFIX, RecordedDecision, RecordedRun, read_run, write_recording
 from dynamix_ps.sim.scenario.load import Scenario, load_scenario
 from tests.unit.simulated_run import TARGET, TRUTH, simulated_run
 from tests.unit.synthetic_run import append, config, evaluation, new_folder, plan, started, whole_run, window
@@ -131,7 +131,7 @@ def test_a_quota_shows_in_a_worker_that_waits() -> None:
         first, *others = one.view.records
         assert first is not None
         half = dataclasses.replace(first, cpu_cores=0.5, cpu_ratio=0.4)
-        decided.append(Decided(dataclasses.replace(one.view, records=(half, *others)), one.batch_sizes))
+        decided.append(RecordedDecision(dataclasses.replace(one.view, records=(half, *others)), one.batch_sizes))
     series = series_of(dataclasses.replace(run, decided=tuple(decided)))
     assert series.need_s[:, 0] == pytest.approx(0.8 * series.iteration_s)
     assert series.need_s[:, 1:] == pytest.approx(series_of(run).need_s[:, 1:])

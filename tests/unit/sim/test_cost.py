@@ -7,19 +7,24 @@ import dataclasses
 import numpy as np
 import pytest
 
-from dynamix_ps.sim.cluster.cost import SEGMENT_BYTES, Times, compute_s, iteration_times, transfers
+from dynamix_ps.sim.cluster.cost import SEGMENT_BYTES, WindowTimes, compute_s, iteration_times, transfers
 from dynamix_ps.sim.cluster.parameters import Parameters, parameters_of
 from dynamix_ps.sim.cluster.traces import Conditions
 from dynamix_ps.sim.scenario.load import Scenario
-from dynamix_ps.sim.scenario.parts import Servers, Worker
+from dynamix_ps.sim.scenario.parts import Servers, SimulatedWorker
 
 
-def cluster(*workers: Worker, **changes: object) -> Parameters:
-    given = {"name": "c", "workers": workers or (Worker(count=4),), "jitter": 0.0, "servers": Servers(bytes_per_s=1e12)}
+def cluster(*workers: SimulatedWorker, **changes: object) -> Parameters:
+    given = {
+        "name": "c",
+        "workers": workers or (SimulatedWorker(count=4),),
+        "jitter": 0.0,
+        "servers": Servers(bytes_per_s=1e12),
+    }
     return parameters_of([Scenario.model_validate({**given, **changes})])
 
 
-def times(parameters: Parameters, *sizes: int, luck: float = 0.0) -> Times:
+def times(parameters: Parameters, *sizes: int, luck: float = 0.0) -> WindowTimes:
     wide = np.array([sizes], dtype=np.float32)
     conditions = Conditions(parameters, np.random.default_rng(0))
     return iteration_times(parameters, conditions, wide, np.full(wide.shape, luck, dtype=np.float32))
@@ -35,7 +40,7 @@ def transfer_s_of(parameters: Parameters, bandwidth: tuple[float, ...] | None = 
 
 
 def test_computing_is_affine_in_the_batch_and_steep_beyond_the_memory_limit():
-    one = cluster(Worker(count=4, fixed_s=0.1, per_sample_s=0.001, memory_limit=500))
+    one = cluster(SimulatedWorker(count=4, fixed_s=0.1, per_sample_s=0.001, memory_limit=500))
     calm = Conditions(one, np.random.default_rng(0))
     got = compute_s(one, calm, np.array([[100, 200, 500, 600]], dtype=np.float32))
     assert got[0] == pytest.approx([0.2, 0.3, 0.6, 0.6 + 8 * 0.1])
@@ -43,7 +48,10 @@ def test_computing_is_affine_in_the_batch_and_steep_beyond_the_memory_limit():
 
 def test_a_quota_hides_how_long_a_waiting_worker_really_needs_and_cpu_time_tells():
     """Worker 0 could do it all in 0.02 s at full speed, and has a quarter of a core."""
-    workers = Worker(fixed_s=0.0, per_sample_s=8e-4, quota=0.25), Worker(fixed_s=0.0, per_sample_s=2e-3)
+    workers = (
+        SimulatedWorker(fixed_s=0.0, per_sample_s=8e-4, quota=0.25),
+        SimulatedWorker(fixed_s=0.0, per_sample_s=2e-3),
+    )
     waiting, late = times(cluster(*workers), 50, 100), times(cluster(*workers), 250, 100)
     assert waiting.sustained_s[0] == pytest.approx([0.04, 0.2])
     assert waiting.compute_s[0, 0] == pytest.approx(0.01, rel=0.1)  # a fifth of the time busy: nearly full speed
@@ -61,7 +69,7 @@ def test_the_three_times_cover_the_iteration_and_the_last_one_waits_for_nobody()
 
 
 def test_jitter_makes_everybody_wait_as_long_as_counting_iterations_one_by_one_says():
-    noisy = cluster(Worker(count=3), Worker(per_sample_s=3e-4), jitter=0.1)
+    noisy = cluster(SimulatedWorker(count=3), SimulatedWorker(per_sample_s=3e-4), jitter=0.1)
     sizes = (100, 100, 100, 60)
     got, rng = times(noisy, *sizes), np.random.default_rng(1)
     calm = times(dataclasses.replace(noisy, jitter=np.zeros(1, np.float32)), *sizes)
@@ -84,7 +92,7 @@ def test_luck_of_a_window_falls_with_the_root_of_its_iterations():
 
 
 def test_a_slow_link_holds_everybody_up_and_fewer_samples_there_help():
-    thin = cluster(Worker(count=3), Worker(bytes_per_s=2e8))
+    thin = cluster(SimulatedWorker(count=3), SimulatedWorker(bytes_per_s=2e8))
     equal, shifted = times(thin, 200, 200, 200, 200), times(thin, 260, 260, 260, 20)
     assert equal.push_pull_s[0] > 3 * times(cluster(), 200, 200, 200, 200).push_pull_s[0]
     assert equal.wait_s.max() < 1e-6  # by computing alone nobody is late
@@ -93,7 +101,10 @@ def test_a_slow_link_holds_everybody_up_and_fewer_samples_there_help():
 
 def test_half_of_the_lead_of_a_worker_behind_a_thin_link_is_won():
     """Its transfer takes 1 s. It pushes while others compute, but pulls when they have pushed, and begins late."""
-    workers = Worker(count=3, fixed_s=0.6, per_sample_s=1e-9), Worker(fixed_s=0.2, per_sample_s=1e-9, bytes_per_s=2e7)
+    workers = (
+        SimulatedWorker(count=3, fixed_s=0.6, per_sample_s=1e-9),
+        SimulatedWorker(fixed_s=0.2, per_sample_s=1e-9, bytes_per_s=2e7),
+    )
     early = times(cluster(*workers, overlap=0.0), 1, 1, 1, 1)
     assert early.iteration_s[0] == pytest.approx(0.6 / 2 + 0.2 / 2 + 1.1, rel=0.01)
     alike = times(cluster(*(one.model_copy(update={"fixed_s": 0.6}) for one in workers), overlap=0.0), 1, 1, 1, 1)
@@ -128,7 +139,7 @@ def simulated_iterations(compute_s: list[float], network_s: list[float], iterati
 )
 def test_iterations_take_as_long_as_piece_by_piece(compute_s: list[float], network_s: list[float]):
     workers = [
-        Worker(fixed_s=seconds, per_sample_s=1e-9, bytes_per_s=2e7 / on_the_way_s, latency_s=1e-9)
+        SimulatedWorker(fixed_s=seconds, per_sample_s=1e-9, bytes_per_s=2e7 / on_the_way_s, latency_s=1e-9)
         for seconds, on_the_way_s in zip(compute_s, network_s, strict=True)
     ]
     found = float(times(cluster(*workers, overlap=0.0), *[1] * len(workers)).iteration_s[0])
@@ -137,14 +148,14 @@ def test_iterations_take_as_long_as_piece_by_piece(compute_s: list[float], netwo
 
 
 def test_what_servers_take_in_is_shared_by_all_workers():
-    few = cluster(Worker(count=4, latency_s=1e-9), servers=Servers(count=1, bytes_per_s=1e9))
-    many = cluster(Worker(count=16, latency_s=1e-9), servers=Servers(count=1, bytes_per_s=1e9))
+    few = cluster(SimulatedWorker(count=4, latency_s=1e-9), servers=Servers(count=1, bytes_per_s=1e9))
+    many = cluster(SimulatedWorker(count=16, latency_s=1e-9), servers=Servers(count=1, bytes_per_s=1e9))
     transfer_s = [transfer_s_of(one)[0] for one in (few, many)]
     assert transfer_s == pytest.approx([4 * 2e7 / 1e9, 16 * 2e7 / 1e9], rel=1e-3)
 
 
 def test_losses_bound_the_rate_by_the_formula_of_mathis():
-    lossy = cluster(Worker(count=4, latency_s=0.01, loss=0.01), servers=Servers(count=1, bytes_per_s=1e12))
+    lossy = cluster(SimulatedWorker(count=4, latency_s=0.01, loss=0.01), servers=Servers(count=1, bytes_per_s=1e12))
     rate = 1.22 * SEGMENT_BYTES / (0.01 * 0.1)
     assert transfer_s_of(lossy)[0] == pytest.approx(2e7 / rate, rel=0.02)
 
@@ -155,7 +166,9 @@ def test_pushes_hide_behind_the_backward_pass():
 
 
 def test_a_ring_runs_at_its_slowest_link_and_moves_twice_the_model():
-    ring = cluster(Worker(count=3, latency_s=1e-9), Worker(bytes_per_s=1e8, latency_s=1e-9), architecture="ring")
+    ring = cluster(
+        SimulatedWorker(count=3, latency_s=1e-9), SimulatedWorker(bytes_per_s=1e8, latency_s=1e-9), architecture="ring"
+    )
     bytes_, transfer_s, _ = transfers(ring, Conditions(ring, np.random.default_rng(0)))
     assert bytes_[0] == pytest.approx(2 * 0.75 * 2e7)
     assert transfer_s[0] == pytest.approx([2 * 0.75 * 2e7 / 1e8] * 4)
@@ -167,7 +180,7 @@ MODEL_BYTES, RATE = 2e7, 1e8
 def beside(*rates: float, extra: int = 0) -> Parameters:
     """A cluster with a server on every worker's host, and extra servers."""
     servers = Servers(count=extra, bytes_per_s=RATE, beside_workers=True)
-    return cluster(*(Worker(bytes_per_s=rate, latency_s=1e-9) for rate in rates), servers=servers)
+    return cluster(*(SimulatedWorker(bytes_per_s=rate, latency_s=1e-9) for rate in rates), servers=servers)
 
 
 @pytest.mark.parametrize(("n", "extra"), [(3, 0), (3, 3), (6, 2), (6, 6), (2, 1)])

@@ -16,7 +16,7 @@ from dynamix_ps.sim.cluster.simulator import Simulator
 from dynamix_ps.sim.cluster.traces import Conditions
 from dynamix_ps.sim.scenario.effects import effects_of, without_effects
 from dynamix_ps.sim.scenario.load import Scenario, load_scenario, shipped
-from dynamix_ps.sim.scenario.parts import Cliff, Event, Heat, Tiles, Worker
+from dynamix_ps.sim.scenario.parts import Cliff, Event, Heat, SimulatedWorker, Tiles
 
 WITH_EFFECTS = {
     "tile-steps": ("tiles",),
@@ -30,7 +30,7 @@ WITH_EFFECTS = {
 PLAIN = {"fixed_s": 0.1, "per_sample_s": 0.001}
 
 
-def cluster(*workers: Worker, **changes: object) -> Parameters:
+def cluster(*workers: SimulatedWorker, **changes: object) -> Parameters:
     return parameters_of([Scenario.model_validate({"name": "c", "workers": workers, "jitter": 0.0, **changes})])
 
 
@@ -41,15 +41,15 @@ def computing_s(parameters: Parameters, *sizes: int) -> list[float]:
 
 class TestTiles:
     def test_a_tile_takes_as_long_with_one_sample_as_full(self):
-        one = cluster(Worker(count=5, **PLAIN, tiles=Tiles(samples=32)))
+        one = cluster(SimulatedWorker(count=5, **PLAIN, tiles=Tiles(samples=32)))
         assert computing_s(one, 1, 10, 32, 33, 64) == pytest.approx([0.132, 0.132, 0.132, 0.164, 0.164])
 
     def test_only_its_part_comes_in_tiles(self):
-        one = cluster(Worker(count=2, **PLAIN, tiles=Tiles(samples=32, part=0.25)))
+        one = cluster(SimulatedWorker(count=2, **PLAIN, tiles=Tiles(samples=32, part=0.25)))
         assert computing_s(one, 10, 33) == pytest.approx([0.1 + 0.010 + 0.25 * 0.022, 0.1 + 0.033 + 0.25 * 0.031])
 
     def test_every_worker_has_its_own(self):
-        one = cluster(Worker(**PLAIN), Worker(**PLAIN, tiles=Tiles(samples=64)))
+        one = cluster(SimulatedWorker(**PLAIN), SimulatedWorker(**PLAIN, tiles=Tiles(samples=64)))
         assert computing_s(one, 40, 40) == pytest.approx([0.14, 0.164])
 
     def test_time_never_falls_as_the_size_grows_and_is_that_of_the_line_at_full_tiles(self):
@@ -61,18 +61,18 @@ class TestTiles:
 
 class TestCliffs:
     def test_beyond_the_cliff_the_slope_is_steeper_and_before_it_as_ever(self):
-        one = cluster(Worker(count=3, **PLAIN, cliff=Cliff(above_samples=100, slope=2.4)))
+        one = cluster(SimulatedWorker(count=3, **PLAIN, cliff=Cliff(above_samples=100, slope=2.4)))
         assert computing_s(one, 50, 100, 150) == pytest.approx([0.15, 0.2, 0.2 + 2.4 * 0.05])
 
     def test_memory_comes_on_top(self):
-        one = cluster(Worker(**PLAIN, memory_limit=200, cliff=Cliff(above_samples=100, slope=2.0)))
+        one = cluster(SimulatedWorker(**PLAIN, memory_limit=200, cliff=Cliff(above_samples=100, slope=2.0)))
         assert computing_s(one, 210) == pytest.approx([0.1 + 0.21 + 0.11 + 7 * 0.01])
 
 
 class TestContention:
     def test_two_workers_of_a_host_are_slower_while_both_compute(self):
         """The shorter one is disturbed all the time, the longer one as long as the shorter one computes."""
-        one = cluster(*(Worker(fixed_s=0.0, per_sample_s=0.001, host="a"),) * 2, contention=0.5)
+        one = cluster(*(SimulatedWorker(fixed_s=0.0, per_sample_s=0.001, host="a"),) * 2, contention=0.5)
         assert computing_s(one, 100, 300) == pytest.approx([0.15, 0.35])
 
     def test_it_is_what_a_clock_with_small_steps_counts(self):
@@ -89,7 +89,7 @@ class TestContention:
     def test_workers_of_other_hosts_and_without_a_host_are_left_alone(self):
         same = {"fixed_s": 0.0, "per_sample_s": 0.001}
         hosts = ("a", "b", "a", None, None)
-        one = cluster(*(Worker(**same, host=host) for host in hosts), contention=0.5)
+        one = cluster(*(SimulatedWorker(**same, host=host) for host in hosts), contention=0.5)
         assert computing_s(one, *[100] * 5) == pytest.approx([0.15, 0.1, 0.15, 0.1, 0.1])
 
     def test_a_larger_cluster_has_more_hosts_and_as_many_workers_on_each(self):
@@ -120,7 +120,7 @@ class TestHeat:
         assert got == pytest.approx([1, 1, 1, 1.25, 1.5])
 
     def test_a_worker_that_always_computes_becomes_slow_and_one_that_waits_stays_fast_and_recovers(self):
-        hot = Worker(fixed_s=0.0, per_sample_s=0.001, heat=Heat(slow_down=1.5, time_constant_s=10.0))
+        hot = SimulatedWorker(fixed_s=0.0, per_sample_s=0.001, heat=Heat(slow_down=1.5, time_constant_s=10.0))
         one = cluster(hot, hot, model_bytes=1.0)
         simulator = Simulator(one, np.random.default_rng(0))
         for sizes, slower in (((200, 100), 0), ((100, 200), 1)):
@@ -140,7 +140,7 @@ class TestHeat:
         assert simulator.conditions.heat[1].max() > 1.3
 
     def test_the_factor_is_in_the_time_of_the_next_window(self):
-        hot = cluster(Worker(fixed_s=0.0, per_sample_s=0.001, heat=Heat(slow_down=2.0, time_constant_s=0.01)))
+        hot = cluster(SimulatedWorker(fixed_s=0.0, per_sample_s=0.001, heat=Heat(slow_down=2.0, time_constant_s=0.01)))
         conditions = Conditions(hot, np.random.default_rng(0))
         conditions.advance(*np.float32([[9], [0], [9]]), np.float32([[1]]))
         assert compute_s(hot, conditions, np.float32([[100]]))[0] == pytest.approx([0.2])
@@ -149,7 +149,7 @@ class TestHeat:
 class TestRecurrence:
     def test_a_change_comes_back_after_its_period_and_lasts_as_long(self):
         event = Event(at_s=10, until_s=12, every_s=5, what="compute", workers=(1,), value=3)
-        conditions = Conditions(cluster(Worker(count=2), trace=(event,)), np.random.default_rng(0))
+        conditions = Conditions(cluster(SimulatedWorker(count=2), trace=(event,)), np.random.default_rng(0))
         on = []
         for time_s in range(26):
             conditions.advance(*np.float32([[time_s], [0], [1]]), np.float32([[1, 1]]))

@@ -9,26 +9,26 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dynamix_ps.config.schema import Policy, Ppo, Safety
+from dynamix_ps.config.schema import PolicySection, Ppo, Safety
 from dynamix_ps.policy.base import Decision, View
 from dynamix_ps.sim.contest import evaluate as module
 from dynamix_ps.sim.contest.contest import TUNED, Contest, best_size, compare, compete, uniform_sizes
 from dynamix_ps.sim.contest.contest_report import contest_table, draw_contest, write_rows
-from dynamix_ps.sim.contest.evaluate import Cell, Outcome, config_of, evaluate
+from dynamix_ps.sim.contest.evaluate import Cell, SimulatedOutcome, config_of, evaluate
 from dynamix_ps.sim.scenario.load import Scenario, load_scenario
 
 UNEVEN = load_scenario("h-level-8").with_workers(4)
 SHORT = UNEVEN.model_copy(update={"max_windows": 3})
 
 
-def outcome(*time_s: float, reached: bool | tuple[bool, ...] = True) -> Outcome:
+def outcome(*time_s: float, reached: bool | tuple[bool, ...] = True) -> SimulatedOutcome:
     zeros = np.zeros(len(time_s))
     arrived = np.broadcast_to(np.array(reached), zeros.shape)
-    return Outcome(np.array(time_s), arrived, zeros.astype(int), zeros, zeros, zeros.astype(int))
+    return SimulatedOutcome(np.array(time_s), arrived, zeros.astype(int), zeros, zeros, zeros.astype(int))
 
 
 def test_a_run_ends_at_the_target_and_says_what_it_took() -> None:
-    result = evaluate(Cell(UNEVEN, Policy(name="goodput"), seeds=3))
+    result = evaluate(Cell(UNEVEN, PolicySection(name="goodput"), seeds=3))
     assert result.reached.all()
     assert (result.accuracy >= UNEVEN.target_accuracy).all()
     assert (result.accuracy < UNEVEN.target_accuracy + 0.05).all()  # and not long after it
@@ -38,14 +38,14 @@ def test_a_run_ends_at_the_target_and_says_what_it_took() -> None:
 
 
 def test_the_same_cell_gives_the_same_numbers_and_another_seed_others() -> None:
-    cell = Cell(SHORT, Policy(name="proportional"), seeds=2)
+    cell = Cell(SHORT, PolicySection(name="proportional"), seeds=2)
     first, again = evaluate(cell), evaluate(cell)
     other = evaluate(dataclasses.replace(cell, seed=1))
     assert first.time_s.tolist() == again.time_s.tolist() != other.time_s.tolist()
 
 
 def test_what_does_not_arrive_is_cut_at_max_windows() -> None:
-    result = evaluate(Cell(SHORT, Policy(name="static"), seeds=2))
+    result = evaluate(Cell(SHORT, PolicySection(name="static"), seeds=2))
     assert not result.reached.any()
     assert result.windows.tolist() == [3, 3]
     assert (result.accuracy < SHORT.target_accuracy).all()
@@ -54,7 +54,7 @@ def test_what_does_not_arrive_is_cut_at_max_windows() -> None:
 def test_a_watch_sees_every_window_and_who_runs_in_it() -> None:
     seen: list[tuple[list[int], list[bool]]] = []
     ended = evaluate(
-        Cell(UNEVEN, Policy(name="static", sizes=(200,) * 4), seeds=3),
+        Cell(UNEVEN, PolicySection(name="static", sizes=(200,) * 4), seeds=3),
         lambda simulator, running: seen.append((simulator.windows.tolist(), running.tolist())),
     )
     assert [windows for windows, _ in seen] == [[number] * 3 for number in range(1, max(ended.windows) + 1)]
@@ -63,9 +63,9 @@ def test_a_watch_sees_every_window_and_who_runs_in_it() -> None:
 
 def test_fixed_sizes_are_in_force_from_the_first_window() -> None:
     sizes = (300,) * UNEVEN.n_workers
-    assert config_of(UNEVEN, Policy(name="static", sizes=sizes)).initial_sizes() == sizes
-    assert config_of(UNEVEN, Policy(name="pid")).initial_sizes() == UNEVEN.initial_sizes
-    slow, fast = (evaluate(Cell(SHORT, Policy(name="static", sizes=(b,) * 4), seeds=2)) for b in (2000, 20))
+    assert config_of(UNEVEN, PolicySection(name="static", sizes=sizes)).initial_sizes() == sizes
+    assert config_of(UNEVEN, PolicySection(name="pid")).initial_sizes() == UNEVEN.initial_sizes
+    slow, fast = (evaluate(Cell(SHORT, PolicySection(name="static", sizes=(b,) * 4), seeds=2)) for b in (2000, 20))
     assert (slow.time_s > 3 * fast.time_s).all()
 
 
@@ -90,7 +90,7 @@ def test_decisions_are_guarded_and_in_force_from_the_next_window(monkeypatch: py
     Recorder.all.clear()
     monkeypatch.setattr(module, "make_policy", lambda config, n_workers, rng: Recorder())
     scenario = SHORT.model_copy(update={"max_windows": 5})
-    result = evaluate(Cell(scenario, Policy(name="ppo"), seeds=2))
+    result = evaluate(Cell(scenario, PolicySection(name="ppo"), seeds=2))
     assert len(Recorder.all) == 2  # one for every seed
     for policy in Recorder.all:
         plans = [view.plan.batch_sizes for view in policy.views]
@@ -104,7 +104,7 @@ def test_decisions_are_guarded_and_in_force_from_the_next_window(monkeypatch: py
 def test_a_learned_policy_with_and_without_its_net() -> None:
     """Untrained weights: the answers are nonsense but sizes; the net steps in where it is asked to."""
     scenario = UNEVEN.model_copy(update={"max_windows": 40})
-    learned = Policy(name="ppo", ppo=Ppo(space="paper", file="fresh", learn=True))
+    learned = PolicySection(name="ppo", ppo=Ppo(space="paper", file="fresh", learn=True))
     alone = learned.model_copy(update={"safety": Safety(enabled=False)})
     assert evaluate(Cell(scenario, learned, seeds=2)).fallbacks.sum() > 0
     assert evaluate(Cell(scenario, alone, seeds=2)).fallbacks.sum() == 0
@@ -177,7 +177,7 @@ def test_a_contest_in_several_processes() -> None:
     scenario: Scenario = UNEVEN.model_copy(update={"batch": UNEVEN.batch.model_copy(update={"min": 32, "max": 90})})
     assert uniform_sizes(scenario) == (32, 45, 64)
     told: list[tuple[int, int]] = []
-    policies = {TUNED: Policy(name="static"), "goodput": Policy(name="goodput")}
+    policies = {TUNED: PolicySection(name="static"), "goodput": PolicySection(name="goodput")}
     together = [
         compete([scenario], policies, seeds=2, seed=0, processes=count, on_done=lambda a, b: told.append((a, b)))
         for count in (1, 2)

@@ -13,11 +13,16 @@ from dynamix_ps.sim.cluster import learning, measure
 from dynamix_ps.sim.cluster.parameters import Parameters, parameters_of
 from dynamix_ps.sim.cluster.simulator import Simulator
 from dynamix_ps.sim.scenario.load import Scenario
-from dynamix_ps.sim.scenario.parts import Training, Worker
+from dynamix_ps.sim.scenario.parts import SimulatedWorker, TrainingModel
 
 
 def training(rule: str = "adascale", workers: int = 4, **changes: float) -> Parameters:
-    scenario = {"name": "t", "workers": (Worker(count=workers),), "lr_rule": rule, "training": Training(**changes)}
+    scenario = {
+        "name": "t",
+        "workers": (SimulatedWorker(count=workers),),
+        "lr_rule": rule,
+        "training": TrainingModel(**changes),
+    }
     return parameters_of([Scenario.model_validate(scenario)])
 
 
@@ -74,7 +79,7 @@ def test_large_batches_cost_test_accuracy_and_small_ones_give_it_back():
 
 
 def gradients(parameters: Parameters, sizes: list[int], noise: float, rng: np.random.Generator) -> measure.Gradients:
-    at = measure.Training(np.float32([0.5]), parameters.gradient_sq / 2, np.float32([noise]), np.float32([1.0]))
+    at = measure.TrainingState(np.float32([0.5]), parameters.gradient_sq / 2, np.float32([noise]), np.float32([1.0]))
     draws = rng.standard_normal((measure.DRAWS, 1, len(sizes)), dtype=np.float32)
     luck = rng.standard_normal(1, dtype=np.float32)
     return measure.gradients(parameters, at, np.array([sizes], dtype=np.float32), draws, luck)

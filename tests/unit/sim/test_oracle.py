@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from dynamix_ps.config.schema import Policy
+from dynamix_ps.config.schema import PolicySection
 from dynamix_ps.sim.cluster import learning
 from dynamix_ps.sim.cluster.cost import iteration_times
 from dynamix_ps.sim.cluster.parameters import parameters_of
@@ -82,7 +82,7 @@ def test_it_knows_the_coming_window():
 
 def test_no_policy_is_faster_in_a_contest():
     scenario = load_scenario("h-level-8").with_workers(4)
-    policies = {"goodput": Policy(name="goodput"), "pid": Policy(name="pid"), "oracle": None}
+    policies = {"goodput": PolicySection(name="goodput"), "pid": PolicySection(name="pid"), "oracle": None}
     contest = compete([scenario], policies, seeds=2, seed=0, processes=1)
     assert contest.outcomes["oracle", scenario.name].reached.all()
     ours = contest.counted_s("oracle", scenario.name)

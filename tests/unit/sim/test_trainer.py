@@ -12,13 +12,13 @@ import pytest
 from dynamix_ps.errors import PolicyError
 from dynamix_ps.policy.learned.rewards import GoodputReward, PaperReward, Reward
 from dynamix_ps.policy.ppo.policy_file import load_policy, save_policy
-from dynamix_ps.policy.ppo.settings import Settings
+from dynamix_ps.policy.ppo.settings import PpoSettings
 from dynamix_ps.sim.scenario.load import load_scenario
 from dynamix_ps.sim.training.scenario_draw import draw_from
-from dynamix_ps.sim.training.trainer import Trainer, TrainSettings, paper_settings
+from dynamix_ps.sim.training.trainer import PolicyTrainer, TrainSettings, paper_settings
 
 SMALL: dict[str, Any] = {
-    "learner": Settings(hidden=8, minibatches=2, epochs=2),
+    "learner": PpoSettings(hidden=8, minibatches=2, epochs=2),
     "n_workers": (1, 3),
     "environments": 6,
     "rollout_windows": 8,
@@ -28,11 +28,11 @@ SMALL: dict[str, Any] = {
 SPACES = {"structured": TrainSettings(**SMALL), "paper": paper_settings(**SMALL)}
 
 
-def trainer(settings: TrainSettings, seed: int = 0) -> Trainer:
-    return Trainer(settings, np.random.default_rng(seed))
+def trainer(settings: TrainSettings, seed: int = 0) -> PolicyTrainer:
+    return PolicyTrainer(settings, np.random.default_rng(seed))
 
 
-def weights(one: Trainer) -> list[bytes]:
+def weights(one: PolicyTrainer) -> list[bytes]:
     return [agent.weights.params.flat.tobytes() for agent in one.networks.values()]
 
 
@@ -69,7 +69,7 @@ def test_a_checkpoint_goes_on_where_it_was(tmp_path: Path) -> None:
     one = trainer(settings)
     one.iterate()
     one.checkpoint(file)
-    twins = [Trainer.resume(file, settings) for _ in range(2)]
+    twins = [PolicyTrainer.resume(file, settings) for _ in range(2)]
     for twin in twins:
         assert twin.windows == 48
         assert weights(twin) == weights(one)
@@ -89,19 +89,19 @@ def test_a_checkpoint_of_other_settings_is_refused(tmp_path: Path, changes: dict
     one = trainer(settings)
     one.checkpoint(tmp_path / "checkpoint.npz")
     with pytest.raises(PolicyError, match="found a training with settings"):
-        Trainer.resume(tmp_path / "checkpoint.npz", dataclasses.replace(settings, **changes))
+        PolicyTrainer.resume(tmp_path / "checkpoint.npz", dataclasses.replace(settings, **changes))
 
 
 def test_files_that_are_no_such_checkpoint_are_refused(tmp_path: Path) -> None:
     one = trainer(SPACES["paper"])
     one.checkpoint(tmp_path / "paper.npz")
     with pytest.raises(PolicyError, match="space: found paper, expected structured"):
-        Trainer.resume(tmp_path / "paper.npz", SPACES["structured"])
+        PolicyTrainer.resume(tmp_path / "paper.npz", SPACES["structured"])
     with pytest.raises(PolicyError, match="missing"):
-        Trainer.resume(tmp_path / "missing.npz", SPACES["paper"])
+        PolicyTrainer.resume(tmp_path / "missing.npz", SPACES["paper"])
     save_policy(tmp_path / "live.npz", dataclasses.replace(one.stored({}), provenance={"origin": "fresh"}))
     with pytest.raises(PolicyError, match="found a training with settings null"):
-        Trainer.resume(tmp_path / "live.npz", SPACES["paper"])
+        PolicyTrainer.resume(tmp_path / "live.npz", SPACES["paper"])
 
 
 def test_a_stored_policy_tells_where_it_is_from(tmp_path: Path) -> None:
@@ -123,13 +123,13 @@ def test_reward_rises_on_one_easy_scenario(space: str, reward: Reward) -> None:
     settings = dataclasses.replace(
         SPACES[space],
         reward=reward,
-        learner=Settings(gamma=0.5, learning_rate=2e-3, minibatches=4, hidden=32),
+        learner=PpoSettings(gamma=0.5, learning_rate=2e-3, minibatches=4, hidden=32),
         n_workers=(2,),
         environments=16,
         rollout_windows=16,
         total_windows=16 * 16 * 30,
     )
-    one = Trainer(settings, np.random.default_rng(0), draw_=draw_from([load_scenario("homogeneous")]))
+    one = PolicyTrainer(settings, np.random.default_rng(0), draw_=draw_from([load_scenario("homogeneous")]))
     history = []
     while not one.finished:
         history.append(one.iterate())

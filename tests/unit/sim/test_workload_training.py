@@ -7,7 +7,7 @@ from typing import Any, get_args
 import numpy as np
 import pytest
 
-from dynamix_ps.config.schema import Policy
+from dynamix_ps.config.schema import PolicySection
 from dynamix_ps.errors import ConfigError
 from dynamix_ps.policy.rate.decider import RateDecider
 from dynamix_ps.policy.rate.limits import STEPS
@@ -188,18 +188,18 @@ def test_linear_decay_is_judged_in_the_simulator() -> None:
     """At four times the tuned rate a fixed rate never arrives; the rule and the guard of `lr: decide` do."""
     given = scenario("cnn-sgd", rate=4.0, budget_samples=200_000).model_copy(update={"target_accuracy": 0.93})
     fixed, decided = (
-        evaluate(Cell(given, Policy(name=name), seeds=RUNS, decides_rate=decides))
+        evaluate(Cell(given, PolicySection(name=name), seeds=RUNS, decides_rate=decides))
         for name, decides in (("static", False), ("static", True))
     )
     assert not fixed.reached.any()
     assert decided.reached.all()
-    goodput = evaluate(Cell(given, Policy(name="goodput"), seeds=RUNS, decides_rate=True))
+    goodput = evaluate(Cell(given, PolicySection(name="goodput"), seeds=RUNS, decides_rate=True))
     assert goodput.reached.all()
 
 
 def test_a_run_that_does_not_reach_the_target_ends_with_its_budget() -> None:
     given = scenario(budget_samples=192 * 20 * 3).model_copy(update={"target_accuracy": 0.949})
-    outcome = evaluate(Cell(given, Policy(name="static"), seeds=RUNS))
+    outcome = evaluate(Cell(given, PolicySection(name="static"), seeds=RUNS))
     assert outcome.windows.tolist() == [3] * RUNS
     assert not outcome.reached.any()
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from dynamix_ps.apportion import apportion
 from dynamix_ps.arbitrator.places import Places
-from dynamix_ps.config.schema import BatchBounds, Cluster, Config, Elastic, Keep, Worker
+from dynamix_ps.config.schema import BatchBounds, Cluster, Config, Elastic, Keep, WorkerSection
 from dynamix_ps.messages import Plan
 from worker_hooks.plan_switch import VERSION_BITS, PlanSwitch, agreed_version, version_bits
 
@@ -219,7 +219,7 @@ class Job:
     def __init__(self, random: Random, lag: int, keep: Keep) -> None:
         self.random, self.lag, self.now = random, lag, 0
         elastic = Elastic(min_workers=1, keep=keep)
-        cluster = Cluster(workers=(Worker(batch=8),) * WORKERS)
+        cluster = Cluster(workers=(WorkerSection(batch=8),) * WORKERS)
         self.plan = Plan(0, (8,) * WORKERS)
         self.bounds = ((2, 64),) * WORKERS
         self.places = Places(Config(cluster=cluster, elastic=elastic, batch=BatchBounds(min=2, max=64)), self.plan)

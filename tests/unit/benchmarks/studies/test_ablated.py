@@ -34,7 +34,7 @@ class Asks(Policy):
 def ablated(without: str, policy: str = f"{__name__}:Asks", workers: int = 3) -> AblatedPolicy:
     name = "benchmarks.studies.ablated:AblatedPolicy"
     options: dict[str, Any] = {"policy": {"name": policy}, "without": without}
-    chosen = config(workers).model_copy(update={"policy": schema.Policy(name=name, options=options)})
+    chosen = config(workers).model_copy(update={"policy": schema.PolicySection(name=name, options=options)})
     made = make_policy(chosen, workers, np.random.default_rng(0))
     assert isinstance(made, AblatedPolicy)
     return made

@@ -33,7 +33,7 @@ from benchmarks.studies.agent_sizes import FIXED_SIZES, FURTHER, further_sizes, 
 from benchmarks.studies.rehearsed_cells import Cell, Name, Table, row_of
 from dynamix_ps.config.rules import findings
 from dynamix_ps.policy.registry import make_policy
-from dynamix_ps.rehearsal.outcome import Evaluated, Outcome, Target
+from dynamix_ps.rehearsal.outcome import Evaluated, EvaluationTarget, RehearsalOutcome
 from dynamix_ps.sim.cluster.cost import compute_s
 from dynamix_ps.sim.cluster.parameters import parameters_of
 from dynamix_ps.sim.cluster.traces import Conditions
@@ -41,20 +41,20 @@ from dynamix_ps.sim.contest.comparison import Estimate
 from dynamix_ps.sim.scenario.load import Scenario, load_scenario
 
 HOURS, QUICK_MINUTES = 6, 25  # two at a time
-TARGETS = {"text": [Target("loss", value, False) for value in (0.8, 0.5)]}
+TARGETS = {"text": [EvaluationTarget("loss", value, False) for value in (0.8, 0.5)]}
 
 
-def outcome(samples_per_s: float, luck: float = 1.0, least: float = 0.1, diverged: bool = False) -> Outcome:
+def outcome(samples_per_s: float, luck: float = 1.0, least: float = 0.1, diverged: bool = False) -> RehearsalOutcome:
     """The loss falls from 1 in 20 steps of 100 samples, `luck` times as fast, to `least` at best."""
     losses = {step: max(1 - 0.05 * step * luck, least) for step in range(1, 21)}
     curve = tuple(
         Evaluated(100 * step / samples_per_s, 100 * step, {"loss": loss, "averaged_loss": loss / 2})
         for step, loss in losses.items()
     )
-    return Outcome(curve[-1].time_s, 100, 3, 1, diverged, curve, {"loss": False})
+    return RehearsalOutcome(curve[-1].time_s, 100, 3, 1, diverged, curve, {"loss": False})
 
 
-def runs(contenders: dict[str, list[Outcome]], scenario: str = "any") -> Runs:
+def runs(contenders: dict[str, list[RehearsalOutcome]], scenario: str = "any") -> Runs:
     """With seeds 0, 1, ..."""
     named = {
         Name("text", scenario, contender, seed): one
@@ -202,7 +202,7 @@ def test_the_best_fixed_size_is_that_of_the_seeds_that_all_have() -> None:
     assert study.answer(ask("ppo", BEST_STATIC), ("other",)).ratio is None
 
 
-def sizes_in(times_s: dict[float, float], seeds: int = 2) -> dict[str, list[Outcome]]:
+def sizes_in(times_s: dict[float, float], seeds: int = 2) -> dict[str, list[RehearsalOutcome]]:
     """Runs with fixed sizes, each of which takes so many seconds for all of its samples."""
     names = {factor: name for name, factor in FIXED_SIZES.items()}
     return {names[factor]: [outcome(2000 / time_s)] * seeds for factor, time_s in times_s.items()}
@@ -303,7 +303,7 @@ def few_cells(quick: bool, folder: Path) -> list[Cell]:
     return wanted[:4]
 
 
-def made_up(cell: Cell) -> Outcome:
+def made_up(cell: Cell) -> RehearsalOutcome:
     speed = 220.0 if cell.name.contender == "ppo" else 200.0
     return outcome(speed, 1 + 0.1 * (cell.name.seed % 3))
 

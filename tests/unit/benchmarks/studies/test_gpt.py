@@ -34,7 +34,7 @@ from benchmarks.studies.rehearsed_cells import Cell, Name, Table, row_of
 from benchmarks.workloads.text import CONTEXT
 from dynamix_ps.config.rules import findings
 from dynamix_ps.policy.registry import make_policy
-from dynamix_ps.rehearsal.outcome import Evaluated, Outcome
+from dynamix_ps.rehearsal.outcome import Evaluated, RehearsalOutcome
 from dynamix_ps.sim.cluster.cost import compute_s
 from dynamix_ps.sim.cluster.parameters import parameters_of
 from dynamix_ps.sim.cluster.traces import Conditions
@@ -43,23 +43,23 @@ CORE_MINUTES = 120  # of the whole study: an hour on two cores
 SPEEDS = {name: 10.0 for name in STATICS | SWEEP} | {"static-1024": 20.0, GOODPUT: 40.0, AGENT: 50.0}
 
 
-def outcome(samples_per_s: float, luck: float = 1.0, least: float = 1.5) -> Outcome:
+def outcome(samples_per_s: float, luck: float = 1.0, least: float = 1.5) -> RehearsalOutcome:
     """The loss falls from 3 in 20 steps of 64 samples, one iteration each, `luck` times as fast, to `least` at best."""
     losses = {step: max(3 - 0.08 * step * luck, least) for step in range(1, 21)}
     curve = tuple(
         Evaluated(64 * step / samples_per_s, 64 * step, {"loss": loss, "bpb": loss / math.log(2)})
         for step, loss in losses.items()
     )
-    return Outcome(curve[-1].time_s, 20, 3, 1, False, curve, {"loss": False, "bpb": False})
+    return RehearsalOutcome(curve[-1].time_s, 20, 3, 1, False, curve, {"loss": False, "bpb": False})
 
 
-def made_up(name: Name) -> Outcome:
+def made_up(name: Name) -> RehearsalOutcome:
     missing = name.contender in (PAPER_TOKENS, "static-16384")
     return outcome(SPEEDS.get(name.contender, 25.0), 1 + 0.02 * (name.seed % 3), 2.9 if missing else 1.5)
 
 
 @pytest.fixture
-def outcomes(tmp_path: Path) -> dict[Name, Outcome]:
+def outcomes(tmp_path: Path) -> dict[Name, RehearsalOutcome]:
     return {cell.name: made_up(cell.name) for cell in cells(False, tmp_path)}
 
 
@@ -119,7 +119,7 @@ def test_machines_are_the_same_whatever_sizes_count(tmp_path: Path) -> None:
     assert times[0].max() / times[0].min() > 3  # mixed speeds
 
 
-def test_verdicts_come_from_paired_times(outcomes: dict[Name, Outcome]) -> None:
+def test_verdicts_come_from_paired_times(outcomes: dict[Name, RehearsalOutcome]) -> None:
     runs = runs_of(outcomes)
     answers = {(one.contender, one.reference): runs.answer(one, (NAME,)) for one in QUESTIONS}
     tuned, goodput = (answers[AGENT, other] for other in ("best static", GOODPUT))
@@ -135,7 +135,7 @@ def test_verdicts_come_from_paired_times(outcomes: dict[Name, Outcome]) -> None:
     assert paper.misses == paper.pairs and paper.ratio is not None and paper.ratio.value > 1
 
 
-def test_contenders_are_summed_up_with_their_batches(outcomes: dict[Name, Outcome]) -> None:
+def test_contenders_are_summed_up_with_their_batches(outcomes: dict[Name, RehearsalOutcome]) -> None:
     found = {(one.cluster, one.contender): one for one in summaries(outcomes)}
     assert len(found) == len(CLUSTERS) * len((*CHOOSING, *STATICS, *SWEEP))
     ours, wide = found[CLUSTERS[0], AGENT], found[CLUSTERS[1], "static-16384"]
@@ -146,7 +146,7 @@ def test_contenders_are_summed_up_with_their_batches(outcomes: dict[Name, Outcom
     assert sizes == [f"static-{128 << power}" for power in range(8)]
 
 
-def test_the_picture_has_a_line_and_a_mark_per_cluster(outcomes: dict[Name, Outcome]) -> None:
+def test_the_picture_has_a_line_and_a_mark_per_cluster(outcomes: dict[Name, RehearsalOutcome]) -> None:
     from matplotlib.figure import Figure
 
     figure = Figure()

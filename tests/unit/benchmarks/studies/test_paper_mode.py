@@ -29,7 +29,7 @@ from benchmarks.studies.paper_mode_cells import (
 from benchmarks.studies.paper_mode_page import KINDS, draw_times, figures
 from benchmarks.studies.rehearsed_cells import Name, Table, row_of
 from dynamix_ps.policy.ppo.policy_file import load_policy, save_policy
-from dynamix_ps.rehearsal.outcome import Evaluated, Outcome
+from dynamix_ps.rehearsal.outcome import Evaluated, RehearsalOutcome
 from dynamix_ps.sim.scenario.load import dump_scenario
 
 TINY = dataclasses.replace(TRAINING, total_windows=64, environments=4, n_workers=(2,), rollout_windows=8)
@@ -47,7 +47,7 @@ def policy_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return file
 
 
-def outcome(samples_per_s: float, best: float = 0.8, **changes: Any) -> Outcome:
+def outcome(samples_per_s: float, best: float = 0.8, **changes: Any) -> RehearsalOutcome:
     """Accuracy rises by a point with every hundred samples, from 0.1 to the best; 10,000 samples in all."""
     curve = tuple(
         Evaluated(samples / samples_per_s, samples, {"accuracy": min(0.1 + samples / 10_000, best)})
@@ -61,10 +61,10 @@ def outcome(samples_per_s: float, best: float = 0.8, **changes: Any) -> Outcome:
         "diverged": False,
         "curve": curve,
     }
-    return Outcome(**(given | changes), higher_is_better={"accuracy": True})
+    return RehearsalOutcome(**(given | changes), higher_is_better={"accuracy": True})
 
 
-def readings(changed: Mapping[str, Outcome] = MappingProxyType({}), group: Group = FIRST) -> Readings:
+def readings(changed: Mapping[str, RehearsalOutcome] = MappingProxyType({}), group: Group = FIRST) -> Readings:
     """Two seeds of a group. `changed`: the runs of the first seed that are other ones, by contender."""
     outcomes = {
         Name(group.workload, group.cluster, name, seed): outcome(speed)

@@ -14,7 +14,7 @@ from benchmarks.suite.contenders import contender
 from benchmarks.suite.workloads import load_workload
 from dynamix_ps.config.schema import Config
 from dynamix_ps.errors import JobFailed
-from dynamix_ps.rehearsal.outcome import Evaluated, Outcome, Target
+from dynamix_ps.rehearsal.outcome import Evaluated, EvaluationTarget, RehearsalOutcome
 from dynamix_ps.sim.scenario.load import Scenario, load_scenario
 
 SCRIPT = """
@@ -47,20 +47,20 @@ def test_a_row_gives_the_run_back(tmp_path: Path) -> None:
         Evaluated(2.5, 200, {"loss": 1.0, "accuracy": 0.5}),
         Evaluated(2.5, 200, {"averaged_loss": 1.5, "averaged_accuracy": 0.75}),
     ]
-    run = Outcome(3.0, 12, 4, 1, False, tuple(points), {})
+    run = RehearsalOutcome(3.0, 12, 4, 1, False, tuple(points), {})
     found = outcome_of(row_of(cell(tmp_path), run, took_s=1.0))
     assert (found.train_s, found.iterations, found.plans, found.passes, found.diverged) == (3.0, 12, 4, 1, False)
     assert len(found.curve) == 2
     assert found.curve[1] == (2.5, 200, {"loss": 1.0, "accuracy": 0.5, "averaged_loss": 1.5, "averaged_accuracy": 0.75})
     for name in ("loss", "averaged_accuracy"):
-        target = Target(name, run.curve[-1].values.get(name, 1.0), name != "loss")
+        target = EvaluationTarget(name, run.curve[-1].values.get(name, 1.0), name != "loss")
         assert found.reached(target) == run.reached(target)
 
 
 def test_a_run_that_breaks_at_once_has_a_row(tmp_path: Path) -> None:
-    found = outcome_of(row_of(cell(tmp_path), Outcome(0.1, 3, 0, 0, True, (), {}), took_s=1.0))
+    found = outcome_of(row_of(cell(tmp_path), RehearsalOutcome(0.1, 3, 0, 0, True, (), {}), took_s=1.0))
     assert found.diverged and found.curve == ()
-    broken = Outcome(0.1, 3, 0, 0, True, (Evaluated(0.1, 8, {"loss": math.nan}),), {})
+    broken = RehearsalOutcome(0.1, 3, 0, 0, True, (Evaluated(0.1, 8, {"loss": math.nan}),), {})
     assert math.isnan(outcome_of(row_of(cell(tmp_path), broken, took_s=1.0)).curve[0].values["loss"])
 
 

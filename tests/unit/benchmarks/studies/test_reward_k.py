@@ -8,7 +8,7 @@ import pytest
 
 from benchmarks.studies import reward_k, reward_k_page
 from benchmarks.studies.surrogate_worlds import worlds
-from dynamix_ps.config.schema import Policy
+from dynamix_ps.config.schema import PolicySection
 from dynamix_ps.sim.cluster.fitted import FITTED
 from dynamix_ps.sim.contest.comparison import Estimate
 from dynamix_ps.sim.contest.evaluate import Cell, evaluate
@@ -54,7 +54,7 @@ def test_fixed_sizes_reach_the_target_of_every_workload_where_it_was_set() -> No
     for scenario in worlds():
         workload = scenario.training.workload
         assert workload is not None
-        outcome = evaluate(Cell(scenario, Policy(name="static"), seeds=2))
+        outcome = evaluate(Cell(scenario, PolicySection(name="static"), seeds=2))
         iterations = outcome.windows.mean() * scenario.window
         assert outcome.reached.all(), scenario.name
         assert iterations == pytest.approx(0.6 * 4 * FITTED[workload.name].iterations, rel=0.15), scenario.name

@@ -14,7 +14,7 @@ from benchmarks.studies import scaling, scaling_page, scaling_rehearsed
 from benchmarks.studies.agent_runs import SHIPPED, networks_in, run_agent
 from benchmarks.studies.trainings import shortened
 from benchmarks.studies.unsteady import unsteady
-from dynamix_ps.config.schema import Policy, Safety
+from dynamix_ps.config.schema import PolicySection, Safety
 from dynamix_ps.sim.cluster.parameters import parameters_of
 from dynamix_ps.sim.cluster.simulator import Simulator
 from dynamix_ps.sim.contest.evaluate import Cell, evaluate
@@ -154,7 +154,7 @@ def test_decisions_are_those_of_the_arbitrators_policy(monkeypatch: pytest.Monke
     scenario = shortened(unsteady()[0])
     (rng,) = np.random.default_rng(5).spawn(1)
     found = run_agent(parameters_of((scenario,) * 2), networks_in(SHIPPED), rng, scenario.max_windows)
-    policy = Policy(name="ppo", safety=Safety(enabled=False))
+    policy = PolicySection(name="ppo", safety=Safety(enabled=False))
     expected = evaluate(Cell(scenario, policy, seeds=2, seed=5))
     assert found.time_s == pytest.approx(expected.time_s, rel=1e-3)
     assert found.samples_per_s == pytest.approx(expected.samples_per_s, rel=1e-3)

@@ -11,7 +11,7 @@ from benchmarks.report import page
 from benchmarks.studies import ceiling, families, quota_waiting
 from benchmarks.studies.study import run_study
 from benchmarks.studies.trainings import over_trainings
-from dynamix_ps.config.schema import Policy
+from dynamix_ps.config.schema import PolicySection
 from dynamix_ps.errors import UsageError
 from dynamix_ps.sim.cluster.parameters import parameters_of
 from dynamix_ps.sim.contest.evaluate import Cell, evaluate
@@ -69,7 +69,7 @@ def test_a_heavier_model_meets_the_same_events_at_the_same_point_of_its_run() ->
     before, after = parameters_of([scenario]), parameters_of([heavy])
     assert after.event_from == pytest.approx(10 * before.event_from)
     assert after.burst_gap_s == pytest.approx(10 * before.burst_gap_s)
-    policy = Policy(name="proportional")
+    policy = PolicySection(name="proportional")
     times = [evaluate(Cell(one, policy, seeds=2)).time_s.mean() for one in (scenario, heavy)]
     assert times[1] / times[0] == pytest.approx(10, rel=0.1)
 
@@ -78,7 +78,7 @@ def test_families_can_be_trained() -> None:
     """Targets are within what their training reaches, and the rivals get there."""
     for name, (scenario,) in families.families(("h-level-8",)).items():
         assert scenario.training.chance < scenario.target_accuracy < scenario.training.best_accuracy
-        assert evaluate(Cell(scenario, Policy(name="goodput"), seeds=2)).reached.all(), name
+        assert evaluate(Cell(scenario, PolicySection(name="goodput"), seeds=2)).reached.all(), name
 
 
 def test_workers_with_quotas_wait_for_parts_of_a_period() -> None:

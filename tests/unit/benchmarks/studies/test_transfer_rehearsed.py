@@ -38,7 +38,7 @@ from benchmarks.studies.transfer_rehearsed_page import draw_ratios, runs_of, sum
 from dynamix_ps.config.rules import findings
 from dynamix_ps.policy.ppo.policy_file import load_policy
 from dynamix_ps.policy.registry import make_policy
-from dynamix_ps.rehearsal.outcome import Evaluated, Outcome
+from dynamix_ps.rehearsal.outcome import Evaluated, RehearsalOutcome
 from dynamix_ps.sim.cluster.cost import compute_s
 from dynamix_ps.sim.cluster.parameters import parameters_of
 from dynamix_ps.sim.cluster.traces import Conditions
@@ -59,18 +59,18 @@ def policies(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def made_up(name: Name) -> Outcome:
+def made_up(name: Name) -> RehearsalOutcome:
     """The loss falls from 3 to 1 in 20 iterations of 64 samples, a little faster with some seeds."""
     luck = 1 + 0.02 * (name.seed % 3)
     curve = tuple(
         Evaluated(64 * step / SPEEDS[name.contender], 64 * step, {"loss": 3 - 0.1 * step * luck})
         for step in range(1, 21)
     )
-    return Outcome(curve[-1].time_s, 20, 3, 1, False, curve, {"loss": False})
+    return RehearsalOutcome(curve[-1].time_s, 20, 3, 1, False, curve, {"loss": False})
 
 
 @pytest.fixture
-def outcomes(policies: Path, tmp_path: Path) -> dict[Name, Outcome]:
+def outcomes(policies: Path, tmp_path: Path) -> dict[Name, RehearsalOutcome]:
     return {cell.name: made_up(cell.name) for cell in cells(False, policies, tmp_path)}
 
 
@@ -160,7 +160,7 @@ def test_workloads_differ_in_what_their_direction_is_about() -> None:
         assert list(one.thresholds) == sorted(one.thresholds, reverse=True) and one.metric == "loss"
 
 
-def test_a_direction_counts_when_all_of_its_runs_have_ended(outcomes: dict[Name, Outcome]) -> None:
+def test_a_direction_counts_when_all_of_its_runs_have_ended(outcomes: dict[Name, RehearsalOutcome]) -> None:
     every = list(outcomes)
     assert whole(outcomes, every) == outcomes
     lost = every[3]
@@ -169,7 +169,7 @@ def test_a_direction_counts_when_all_of_its_runs_have_ended(outcomes: dict[Name,
     assert {name[:2] for name in outcomes} - {name[:2] for name in found} == {lost[:2]}
 
 
-def test_answers_come_from_paired_times(outcomes: dict[Name, Outcome]) -> None:
+def test_answers_come_from_paired_times(outcomes: dict[Name, RehearsalOutcome]) -> None:
     runs = runs_of(outcomes)
     workloads = tuple(WORKLOADS)
     answers = {(one.contender, one.reference): runs.answer(one, workloads) for one in QUESTIONS}
@@ -180,7 +180,7 @@ def test_answers_come_from_paired_times(outcomes: dict[Name, Outcome]) -> None:
     assert tuned.ratio is not None and tuned.ratio.value == pytest.approx(20 / 40)
 
 
-def test_the_picture_has_a_line_per_direction_that_has_an_answer(outcomes: dict[Name, Outcome]) -> None:
+def test_the_picture_has_a_line_per_direction_that_has_an_answer(outcomes: dict[Name, RehearsalOutcome]) -> None:
     from matplotlib.figure import Figure
 
     figure = Figure()

@@ -15,7 +15,7 @@ from benchmarks.suite import scenario as scenarios
 from benchmarks.suite.placement import Scheduled, link_of
 from benchmarks.suite.scenario import LinkSettings, Scenario, load_scenario, shipped
 from dynamix_ps.config.role_hosts import role_hosts
-from dynamix_ps.config.schema import Cluster, Config, Worker
+from dynamix_ps.config.schema import Cluster, Config, WorkerSection
 from dynamix_ps.errors import ConfigError, EnvironmentNotReady, TimedOut
 from dynamix_ps.launch.cpu_quota import CpuController
 from dynamix_ps.launch.emulate import Emulation, by_quota
@@ -103,7 +103,7 @@ def test_only_the_scenario_of_a_servers_link_keeps_a_server_on_a_host_of_its_own
 
 def test_on_loopback_one_server_is_enough_for_all_workers() -> None:
     servers = Scheduled(two(), limit_s=20.0).servers
-    assert role_hosts(Cluster(servers=servers, workers=(Worker(), Worker()))).servers == ("localhost",)
+    assert role_hosts(Cluster(servers=servers, workers=(WorkerSection(), WorkerSection()))).servers == ("localhost",)
 
 
 def test_errors_name_file_and_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -64,9 +64,9 @@ def test_doctor_warns_of_what_has_a_substitute(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_doctor_blocks_on_what_the_cluster_file_demands(monkeypatch: pytest.MonkeyPatch) -> None:
-    from dynamix_ps.config.schema import Cluster, Config, Metrics, Worker
+    from dynamix_ps.config.schema import Cluster, Config, Metrics, WorkerSection
 
-    config = Config(cluster=Cluster(workers=(Worker(),)), metrics=Metrics(network="ebpf"))
+    config = Config(cluster=Cluster(workers=(WorkerSection(),)), metrics=Metrics(network="ebpf"))
     monkeypatch.setattr(
         checks, "check_levels", lambda: (Level("ebpf", False, "no", "do"), Level("sockdiag", False, "no"))
     )

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from dynamix_ps.policy.base import View
-from dynamix_ps.policy.learned.agent import Decided, LearnedAgent
+from dynamix_ps.policy.learned.agent import AgentDecision, LearnedAgent
 from dynamix_ps.policy.learned.features import LOCAL, NAMES
 from dynamix_ps.policy.learned.rewards import GoodputReward, PaperReward
 from dynamix_ps.policy.learned.spaces import fresh_networks, make_agent, policy_spec
@@ -17,7 +17,7 @@ from dynamix_ps.policy.learned.structured import _pooled
 from dynamix_ps.policy.model.advice import ADVICE
 from dynamix_ps.policy.model.cluster import ClusterModel
 from dynamix_ps.policy.ppo.actor_critic import ActorCritic
-from dynamix_ps.policy.ppo.settings import Settings
+from dynamix_ps.policy.ppo.settings import PpoSettings
 from dynamix_ps.policy.window_arrays import WindowArrays, arrays_of
 from dynamix_ps.sim.cluster.randomise import draw
 from dynamix_ps.sim.cluster.simulator import Simulator
@@ -30,7 +30,7 @@ Seen = list[list[WindowArrays]]  # by window, by environment
 
 def some_networks(space: str) -> dict[str, ActorCritic]:
     """With weights so large that different states bring different actions."""
-    networks = fresh_networks(policy_spec(space, 16), Settings(hidden=16), np.random.default_rng(1))
+    networks = fresh_networks(policy_spec(space, 16), PpoSettings(hidden=16), np.random.default_rng(1))
     for network in networks.values():
         network.weights.params.flat[:] *= 3
         matrix, bias = network.weights.params.actor[-1]
@@ -75,7 +75,7 @@ def normalised(space: str, windows: Seen) -> dict[str, ActorCritic]:
     return networks
 
 
-def run(deciding: LearnedAgent, windows: list[WindowArrays]) -> list[tuple[State, Decided]]:
+def run(deciding: LearnedAgent, windows: list[WindowArrays]) -> list[tuple[State, AgentDecision]]:
     result = []
     for window in windows:
         state = deciding.states.observe(window)
@@ -151,7 +151,7 @@ def test_exploring_draws_and_inference_does_not(space: str, seen: Seen) -> None:
 def test_a_spec_names_one_input_per_column_of_what_the_networks_see(seen: Seen) -> None:
     for space in SPACES:
         spec = policy_spec(space, 16)
-        networks = fresh_networks(spec, Settings(hidden=16), np.random.default_rng(0))
+        networks = fresh_networks(spec, PpoSettings(hidden=16), np.random.default_rng(0))
         deciding = agent(space, networks, ENVIRONMENTS, WORKERS)
         acted = deciding.decide(deciding.states.observe(stacked(seen[0])), explore=False).acted
         for name, features in spec.features.items():

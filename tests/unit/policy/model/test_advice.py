@@ -20,7 +20,7 @@ from dynamix_ps.policy.window_arrays import Array, WindowArrays, arrays_of
 from dynamix_ps.sim.cluster.parameters import parameters_of
 from dynamix_ps.sim.cluster.simulator import Simulator
 from dynamix_ps.sim.scenario.load import Scenario
-from dynamix_ps.sim.scenario.parts import Worker
+from dynamix_ps.sim.scenario.parts import SimulatedWorker
 from tests.control_plane import record, stacked, view
 from tests.policy_cluster import WINDOW, SmallCluster
 
@@ -254,7 +254,7 @@ def test_without_network_values_all_workers_have_the_same_network_time() -> None
 
 def test_cpu_quotas_do_not_make_a_waiting_worker_seem_fast() -> None:
     """Quotas of 1, 1/2 and 1/4: all measure the same speed while they wait, and what they can sustain is 4 : 2 : 1."""
-    workers = tuple(Worker(fixed_s=0.0, per_sample_s=1e-4 / quota, quota=quota) for quota in (1.0, 0.5, 0.25))
+    workers = tuple(SimulatedWorker(fixed_s=0.0, per_sample_s=1e-4 / quota, quota=quota) for quota in (1.0, 0.5, 0.25))
     scenario = Scenario(name="quotas", workers=workers, jitter=0.0, initial_batch=128)
     simulator = Simulator(parameters_of([scenario]), np.random.default_rng(0))
     model, advisor = observers(1, 3)

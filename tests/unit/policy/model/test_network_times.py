@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 
 from dynamix_ps.messages import Plan
-from dynamix_ps.policy.model.network_times import Network, NetworkTimes, network_of, typical
+from dynamix_ps.policy.model.network_times import NetworkTimes, WindowNetworkTimes, network_of, typical
 from dynamix_ps.policy.window_arrays import arrays_of
 from tests.control_plane import record, view
 
 ITERATION_S = np.array(0.2)
 
 
-def network(iteration_s: float, compute_s: tuple[float, ...], transfer_s: tuple[float, ...]) -> Network:
+def network(iteration_s: float, compute_s: tuple[float, ...], transfer_s: tuple[float, ...]) -> WindowNetworkTimes:
     """Of a window of 20 iterations."""
     records = [
         record(rank, duration_s=20 * iteration_s, push_busy=each_s / iteration_s)

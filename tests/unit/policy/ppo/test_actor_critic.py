@@ -11,14 +11,14 @@ from hypothesis import strategies as st
 from dynamix_ps.errors import PolicyError
 from dynamix_ps.policy.ppo.actor_critic import ActorCritic, Weights
 from dynamix_ps.policy.ppo.network import log_softmax
-from dynamix_ps.policy.ppo.rollout import Batch, Rollout
-from dynamix_ps.policy.ppo.settings import Settings
+from dynamix_ps.policy.ppo.rollout import Rollout, RolloutBatch
+from dynamix_ps.policy.ppo.settings import PpoSettings
 
 FEATURES, ACTIONS = 3, 4
 
 
 def agent(seed: int = 0, **changes: object) -> ActorCritic:
-    return ActorCritic.fresh(FEATURES, ACTIONS, Settings(**changes), np.random.default_rng(seed))  # type: ignore[arg-type]
+    return ActorCritic.fresh(FEATURES, ACTIONS, PpoSettings(**changes), np.random.default_rng(seed))  # type: ignore[arg-type]
 
 
 def observations(n: int, seed: int = 1) -> np.ndarray:
@@ -27,9 +27,9 @@ def observations(n: int, seed: int = 1) -> np.ndarray:
     return rows
 
 
-def collect(acting: ActorCritic, steps: int = 8, n: int = 6) -> Batch:
+def collect(acting: ActorCritic, steps: int = 8, n: int = 6) -> RolloutBatch:
     """Action 2 pays."""
-    rollout, everyone = Rollout(Settings()), np.ones(n, dtype=bool)
+    rollout, everyone = Rollout(PpoSettings()), np.ones(n, dtype=bool)
     for step in range(steps):
         acted = acting.act(observations(n, step), explore=True, learn_normaliser=True)
         rollout.add(acted, (acted.actions == 2) * 1.0, ~everyone, np.zeros(n), everyone)
@@ -138,7 +138,7 @@ def test_learning_rate_can_be_given() -> None:
 
 def test_weights_without_adam_can_be_trained_on() -> None:
     stored = agent().weights
-    settings = Settings(epochs=4, minibatches=4)
+    settings = PpoSettings(epochs=4, minibatches=4)
     acting = ActorCritic(Weights(stored.params, None, stored.normaliser), settings, np.random.default_rng(0))
     acting.update(collect(acting))
     assert acting.weights.adam is not None
@@ -170,7 +170,7 @@ def test_copies_draw_numbers_of_their_own() -> None:
 
 
 def test_masks_come_along_into_the_batch() -> None:
-    acting, rollout = agent(), Rollout(Settings())
+    acting, rollout = agent(), Rollout(PpoSettings())
     masks = [np.array([[True, False, True, True], [False, True, step == 0, True]]) for step in range(2)]
     present = np.array([True, False])
     for mask in masks:
@@ -194,7 +194,7 @@ def test_any_observations_and_masks_give_allowed_actions_and_finite_weights(
     flags = st.lists(st.booleans(), min_size=ACTIONS, max_size=ACTIONS).filter(any)
     allowed = np.array(data.draw(st.lists(flags, min_size=n, max_size=n)))
     present = np.array(data.draw(st.lists(st.booleans(), min_size=n, max_size=n)))
-    acting, rollout = agent(), Rollout(Settings())
+    acting, rollout = agent(), Rollout(PpoSettings())
     with np.errstate(all="raise", under="ignore"):
         for seen in (np.array(rows), -np.array(rows)):
             acted = acting.act(seen, explore=True, learn_normaliser=True, allowed=allowed)

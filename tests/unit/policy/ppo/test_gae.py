@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from dynamix_ps.policy.ppo.gae import advantages
-from dynamix_ps.policy.ppo.rollout import Acted, Batch, Rollout
-from dynamix_ps.policy.ppo.settings import Settings
+from dynamix_ps.policy.ppo.rollout import Acted, Rollout, RolloutBatch
+from dynamix_ps.policy.ppo.settings import PpoSettings
 
 
 def column(*values: float) -> np.ndarray:
@@ -38,7 +38,7 @@ def test_actors_do_not_mix() -> None:
     np.testing.assert_allclose(result, [[3, 1], [2, 2]])
 
 
-def collect(settings: Settings, *steps: dict[str, Any], last: float = 4.0) -> Batch:
+def collect(settings: PpoSettings, *steps: dict[str, Any], last: float = 4.0) -> RolloutBatch:
     """One actor. A step is value and reward, and where they matter cut, bootstrap, present; t is what it saw."""
     rollout = Rollout(settings)
     for t, step in enumerate(steps):
@@ -54,7 +54,7 @@ def collect(settings: Settings, *steps: dict[str, Any], last: float = 4.0) -> Ba
     return rollout.batch(np.array([last]))
 
 
-HALF = Settings(gamma=0.5, gae_lambda=0.5)
+HALF = PpoSettings(gamma=0.5, gae_lambda=0.5)
 
 
 def test_batch_of_the_hand_computed_table() -> None:
@@ -89,7 +89,7 @@ def test_an_absent_step_is_left_out_and_breaks_off_what_came_before() -> None:
 
 
 def test_simple_returns_are_discounted_rewards_inside_the_episode() -> None:
-    settings = Settings(learner="simple", gamma=0.5)
+    settings = PpoSettings(learner="simple", gamma=0.5)
     end = {"value": 9, "reward": 2, "cut": True, "bootstrap": 7.0}
     batch = collect(settings, {"value": 9, "reward": 1}, end, {"value": 9, "reward": 3}, {"value": 9, "reward": 8})
     np.testing.assert_allclose(batch.returns, [1 + 0.5 * 2, 2, 3 + 0.5 * 8, 8])
@@ -104,7 +104,7 @@ def test_a_single_row_keeps_its_advantage() -> None:
 def test_batches_can_be_joined() -> None:
     first = collect(HALF, {"value": 1, "reward": 1}, {"value": 2, "reward": 0})
     second = collect(HALF, {"value": 3, "reward": 5})
-    both = Batch.joined([first, second])
+    both = RolloutBatch.joined([first, second])
     assert len(both) == 3
     for index, one in (([0, 1], first), ([2], second)):
         part = both.take(np.array(index))

@@ -5,8 +5,8 @@ import pytest
 
 from dynamix_ps.policy.ppo.adam import AdamState, adam_step, clip_norm
 from dynamix_ps.policy.ppo.network import Params, Shape, forward, initialise, log_softmax, masked
-from dynamix_ps.policy.ppo.rollout import Batch
-from dynamix_ps.policy.ppo.settings import Settings
+from dynamix_ps.policy.ppo.rollout import RolloutBatch
+from dynamix_ps.policy.ppo.settings import PpoSettings
 from dynamix_ps.policy.ppo.update import loss_and_gradient
 
 SHAPE = Shape(n_inputs=7, hidden=9, n_actions=5)
@@ -17,11 +17,11 @@ def double(params: Params) -> Params:
     return Params(params.shape, params.flat.astype(np.float64))
 
 
-def random_batch(rng: np.random.Generator, params: Params, allowed: np.ndarray | None) -> Batch:
+def random_batch(rng: np.random.Generator, params: Params, allowed: np.ndarray | None) -> RolloutBatch:
     rows = rng.standard_normal((ROWS, SHAPE.n_inputs))
     actions = np.full(ROWS, 2) if allowed is not None else rng.integers(0, SHAPE.n_actions, ROWS)
     log_probs = log_softmax(masked(forward(params.actor, rows)[-1], allowed))[np.arange(ROWS), actions]
-    return Batch(
+    return RolloutBatch(
         rows=rows,
         actions=actions,
         log_probs=log_probs + np.resize([-0.5, 0.5, 0.1], ROWS),  # ratios above, below and inside the clip range
@@ -40,7 +40,7 @@ def test_gradients_agree_with_finite_differences(learner: str, mask: bool) -> No
     params.actor[-1][0][:] *= 100  # away from the uniform start
     allowed = np.array([[True, False, True, True, False]] * ROWS) if mask else None
     batch = random_batch(rng, params, allowed)
-    settings = Settings(learner=learner, entropy=0.1, value_weight=0.7)  # type: ignore[arg-type]
+    settings = PpoSettings(learner=learner, entropy=0.1, value_weight=0.7)  # type: ignore[arg-type]
     losses, gradient = loss_and_gradient(params, batch, settings)
     assert losses.clip_fraction == pytest.approx(8 / 11)
     assert gradient.dtype == np.float64

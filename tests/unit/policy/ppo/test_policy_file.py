@@ -14,8 +14,8 @@ from dynamix_ps.errors import PolicyError
 from dynamix_ps.policy.ppo import policy_file
 from dynamix_ps.policy.ppo.actor_critic import ActorCritic, Weights
 from dynamix_ps.policy.ppo.policy_file import PolicySpec, StoredPolicy, load_policy, save_policy
-from dynamix_ps.policy.ppo.rollout import Batch
-from dynamix_ps.policy.ppo.settings import Settings
+from dynamix_ps.policy.ppo.rollout import RolloutBatch
+from dynamix_ps.policy.ppo.settings import PpoSettings
 
 SPEC = PolicySpec("test", {"big": ("a", "b"), "small": ("c",)}, {"big": (-1, 0, 1), "small": (0.5, "stay")}, 8)
 
@@ -24,11 +24,11 @@ def network(name: str, normalise: bool = True) -> Weights:
     """Something learned: nothing in it is still zero."""
     rng = np.random.default_rng(4)
     n_features = len(SPEC.features[name])
-    settings = Settings(hidden=SPEC.hidden, normalise=normalise)
+    settings = PpoSettings(hidden=SPEC.hidden, normalise=normalise)
     agent = ActorCritic.fresh(n_features, len(SPEC.actions[name]), settings, rng)
     acted = agent.act(rng.standard_normal((9, n_features)), explore=True, learn_normaliser=True)
     numbers = rng.standard_normal(9).astype(np.float32)
-    agent.update(Batch(acted.rows, acted.actions, acted.log_probs, numbers, numbers, acted.values))
+    agent.update(RolloutBatch(acted.rows, acted.actions, acted.log_probs, numbers, numbers, acted.values))
     return agent.weights
 
 
@@ -99,7 +99,7 @@ def test_exported_without_adam_or_normaliser(tmp_path: Path, normalise: bool) ->
 def test_a_loaded_network_acts_as_before(saved: Path) -> None:
     rows = np.random.default_rng(0).standard_normal((20, 2))
     acted = [
-        ActorCritic(policy.networks["big"], Settings(hidden=8), np.random.default_rng(1)).act(rows, explore=True)
+        ActorCritic(policy.networks["big"], PpoSettings(hidden=8), np.random.default_rng(1)).act(rows, explore=True)
         for policy in (stored(), load_policy(saved, SPEC))
     ]
     np.testing.assert_array_equal(acted[0].actions, acted[1].actions)

@@ -8,7 +8,7 @@ import pytest
 from gymnasium.spaces import Box, Dict, Discrete
 
 from dynamix_ps.errors import PolicyError
-from dynamix_ps.policy.ppo.settings import Settings
+from dynamix_ps.policy.ppo.settings import PpoSettings
 from dynamix_ps.policy.ppo.train import TrainConfig, train
 
 LENGTH = 5
@@ -47,14 +47,14 @@ class Signs(gymnasium.Env[np.ndarray, int]):
         return self._seen
 
 
-SMALL = TrainConfig(Settings(learning_rate=1e-2, gamma=0.5), n_envs=4, n_steps=32)
+SMALL = TrainConfig(PpoSettings(learning_rate=1e-2, gamma=0.5), n_envs=4, n_steps=32)
 
 
 @pytest.mark.parametrize("learner", ["clip", "simple"])
 @pytest.mark.parametrize("normalise", [True, False])
 def test_learns(learner: str, normalise: bool) -> None:
     episodes: list[tuple[int, float]] = []
-    settings = Settings(learner=learner, learning_rate=1e-2, gamma=0.5, normalise=normalise)  # type: ignore[arg-type]
+    settings = PpoSettings(learner=learner, learning_rate=1e-2, gamma=0.5, normalise=normalise)  # type: ignore[arg-type]
     config = TrainConfig(settings, n_envs=4, n_steps=32)
     agent = train(Signs, 4000, 0, config, lambda steps, total: episodes.append((steps, total)))
     steps, totals = np.array(episodes).T

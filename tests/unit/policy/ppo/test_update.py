@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from dynamix_ps.policy.ppo.adam import AdamState
 from dynamix_ps.policy.ppo.network import Params, Shape, forward, initialise, log_softmax
-from dynamix_ps.policy.ppo.rollout import Batch
-from dynamix_ps.policy.ppo.settings import Settings
+from dynamix_ps.policy.ppo.rollout import RolloutBatch
+from dynamix_ps.policy.ppo.settings import PpoSettings
 from dynamix_ps.policy.ppo.update import Updated, update
 
 ACTIONS = 5
@@ -22,7 +22,7 @@ def fresh(rng: np.random.Generator, hidden: int = 8) -> Params:
     return initialise(Shape(2, hidden, ACTIONS), rng)
 
 
-def bandit_round(params: Params, rng: np.random.Generator) -> tuple[Batch, float]:
+def bandit_round(params: Params, rng: np.random.Generator) -> tuple[RolloutBatch, float]:
     """64 one-step games: the first input says which of two actions pays 1."""
     rows = rng.choice([-1.0, 1.0], size=(64, 2)).astype(np.float32)
     log_probs = log_softmax(forward(params.actor, rows)[-1])
@@ -32,12 +32,12 @@ def bandit_round(params: Params, rng: np.random.Generator) -> tuple[Batch, float
     rewards = (actions == np.where(rows[:, 0] > 0, 4, 1)).astype(np.float32)
     gains = rewards - values
     normal = ((gains - gains.mean()) / (gains.std() + 1e-8)).astype(np.float32)
-    batch = Batch(rows, actions, log_probs[np.arange(64), actions], normal, rewards, values)
+    batch = RolloutBatch(rows, actions, log_probs[np.arange(64), actions], normal, rewards, values)
     return batch, float(rewards.mean())
 
 
-def learn(params: Params, batch: Batch, rng: np.random.Generator, rate: float = 3e-4, **changes: Any) -> Updated:
-    return update(params, AdamState.zero(params.flat), batch, Settings(**changes), rate, rng)
+def learn(params: Params, batch: RolloutBatch, rng: np.random.Generator, rate: float = 3e-4, **changes: Any) -> Updated:
+    return update(params, AdamState.zero(params.flat), batch, PpoSettings(**changes), rate, rng)
 
 
 def play(seed: int, rounds: int, **changes: Any) -> tuple[Params, list[float]]:
@@ -50,7 +50,7 @@ def play(seed: int, rounds: int, **changes: Any) -> tuple[Params, list[float]]:
         if changes.get("learner") == "simple":
             batch = dataclasses.replace(batch, advantages=batch.returns)
         rewards.append(mean)
-        result = update(params, adam, batch, Settings(**changes), 3e-3, rng)
+        result = update(params, adam, batch, PpoSettings(**changes), 3e-3, rng)
         assert result.accepted
         params, adam = result.params, result.adam
     return params, rewards
@@ -116,7 +116,7 @@ def test_what_is_not_finite_changes_nothing(learner: str, field: str, value: flo
     getattr(batch, field)[3] = value
     kept, adam = params.flat.copy(), AdamState.zero(params.flat)
     with np.errstate(invalid="ignore"):
-        result = update(params, adam, batch, Settings(learner=learner), 3e-4, rng)  # type: ignore[arg-type]
+        result = update(params, adam, batch, PpoSettings(learner=learner), 3e-4, rng)  # type: ignore[arg-type]
     assert not result.accepted or np.isfinite(result.params.flat).all()
     if math.isnan(value):
         assert not result.accepted

@@ -19,16 +19,16 @@ from dynamix_ps.policy.stigmergy.moves import (
     share_of_way,
 )
 from dynamix_ps.policy.stigmergy.settings import CALM, StigmergySettings
-from dynamix_ps.policy.stigmergy.traces import Field
+from dynamix_ps.policy.stigmergy.traces import TraceField
 
 SETTINGS = StigmergySettings(crowding=0.5, dead_band=0.02)
 sizes_of_workers = st.lists(st.integers(1, 4000), min_size=1, max_size=6)
 
 
-def field_with(lateness: list[float], alarm: float = 0.0, present: list[bool] | None = None) -> Field:
+def field_with(lateness: list[float], alarm: float = 0.0, present: list[bool] | None = None) -> TraceField:
     n = len(lateness)
     there = np.array(present or [True] * n)
-    return Field(there, there * 1.0, np.ones(n), np.zeros(n), np.zeros(n), np.full(n, alarm), np.array(lateness))
+    return TraceField(there, there * 1.0, np.ones(n), np.zeros(n), np.zeros(n), np.full(n, alarm), np.array(lateness))
 
 
 def test_the_more_workers_would_move_the_smaller_is_the_share_of_the_way() -> None:

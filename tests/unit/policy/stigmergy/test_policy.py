@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
-from dynamix_ps.config.schema import Config, Policy, Stigmergy
+from dynamix_ps.config.schema import Config, PolicySection, Stigmergy
 from dynamix_ps.errors import PolicyError
 from dynamix_ps.policy.base import View
 from dynamix_ps.policy.registry import make_policy
@@ -127,7 +127,7 @@ def test_what_the_section_of_a_cluster_file_says_counts() -> None:
 
     numbers = {"evaporation": 0.25, "alarm": 0.3, "calming": 0.7, "crowding": 3.0}
     for changed in ({}, *({name: value} for name, value in numbers.items())):
-        section = Policy(name="stigmergy", stigmergy=Stigmergy(**changed))
+        section = PolicySection(name="stigmergy", stigmergy=Stigmergy(**changed))
         made = make_policy(config_of(load_scenario("h-level-2"), section), 3, np.random.default_rng(0))
         assert isinstance(made, StigmergyPolicy)
         found = sizes(made)
@@ -138,7 +138,8 @@ def test_what_the_section_of_a_cluster_file_says_counts() -> None:
 def test_it_is_as_fast_as_the_central_policies_on_an_uneven_cluster() -> None:
     scenario = load_scenario("h-level-8").with_workers(4)
     times_s = {
-        name: evaluate(Cell(scenario, Policy(name=name), seeds=2)).time_s.mean() for name in (NAME, "goodput", "pid")
+        name: evaluate(Cell(scenario, PolicySection(name=name), seeds=2)).time_s.mean()
+        for name in (NAME, "goodput", "pid")
     }
     assert times_s[NAME] < 1.05 * times_s["goodput"]
     assert times_s[NAME] < 0.8 * times_s["pid"]

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from dynamix_ps.policy.stigmergy.supply import Supply
-from dynamix_ps.policy.stigmergy.traces import Field
+from dynamix_ps.policy.stigmergy.traces import TraceField
 
 FIXED_S = 0.02
 
@@ -25,7 +25,7 @@ def supply_of(
     n, rates = len(rates_per_s), np.array(rates_per_s, dtype=float)
     present = rates > 0
     transfer_s = np.array(transfers_s or (0.0,) * n)
-    field = Field(present, present * 1.0, rates, present * FIXED_S, transfer_s, np.zeros(n), np.zeros(n))
+    field = TraceField(present, present * 1.0, rates, present * FIXED_S, transfer_s, np.zeros(n), np.zeros(n))
     bounds = np.full(n, low), np.full(n, high)
     return Supply(field, np.array(planned or (64,) * n), *bounds, iteration_s)
 
