@@ -26,7 +26,7 @@ from benchmarks.studies.agent_cells import BEST_STATIC, STATICS, Bar, Judged, Qu
 from benchmarks.studies.rehearsed_cells import Name
 from benchmarks.suite.intervals import geometric_mean, smallest_difference
 from dynamix_ps.rehearsal.outcome import EvaluationTarget, RehearsalOutcome
-from dynamix_ps.run_record.evaluations import Reached
+from dynamix_ps.run_record.evaluations import TargetReached
 from dynamix_ps.sim.contest.comparison import Array, Estimate
 
 LEAST_PAIRS = 20  # for a verdict
@@ -186,7 +186,7 @@ class Runs:
         ]
         return np.log(counted)
 
-    def _arrivals(self, name: Name) -> list[Reached | None]:
+    def _arrivals(self, name: Name) -> list[TargetReached | None]:
         return [self._outcomes[name].reached(target) for target in self._targets[name.workload]]
 
 

@@ -37,7 +37,7 @@ from benchmarks.suite.tables import read_tables
 from benchmarks.suite.workloads import load_workload
 from dynamix_ps.rehearsal.outcome import EvaluationTarget
 from dynamix_ps.rehearsal.study import Study, StudyRun
-from dynamix_ps.run_record.evaluations import ACCURACY, Reached
+from dynamix_ps.run_record.evaluations import ACCURACY, TargetReached
 
 RESULTS = Path(__file__).parents[1] / "results"
 WORKLOAD = "fashion-cnn-short"
@@ -109,7 +109,7 @@ def measure(scenario: str, who: str, seeds: int, jobs: int) -> dict[str, Any]:
         study.run_missing(jobs, lambda done: None)
         outcomes = study.outcomes()
         reached = [outcomes[StudyRun(cluster.name, config.policy.name, seed)].reached(target) for seed in chosen]
-    rehearsed = [one or Reached(workload.limit_s, math.nan) for one in reached]
+    rehearsed = [one or TargetReached(workload.limit_s, math.nan) for one in reached]
     measured_s, rehearsed_s = (statistics.median(one.time_s for one in some) for some in (measured, rehearsed))
     clocks = [median_clock(some) for some in (rehearsed, measured)]
     return {
@@ -127,7 +127,7 @@ def measure(scenario: str, who: str, seeds: int, jobs: int) -> dict[str, Any]:
     }
 
 
-def median_clock(arrivals: Sequence[Reached]) -> float:
+def median_clock(arrivals: Sequence[TargetReached]) -> float:
     """Seconds per sample until the target, median of the runs that arrive; NaN where none does."""
     return float(np.nanmedian([one.time_s / one.samples for one in arrivals]))
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from benchmarks.studies.spot_launch import Launch, Point
 from benchmarks.studies.spot_schedule import MACHINES, Change, schedule
-from dynamix_ps.run_record.evaluations import Reached, first_reached
+from dynamix_ps.run_record.evaluations import TargetReached, first_reached
 from dynamix_ps.run_record.requests import JOIN, request
 
 LOOK_S = 0.05
@@ -197,7 +197,7 @@ def run_job(name: str, seed: int, target: float, folder: Path) -> Outcome:
             launch.close()
 
 
-def reached_in(launches: Sequence[Sequence[Point]], target: float) -> Reached | None:
+def reached_in(launches: Sequence[Sequence[Point]], target: float) -> TargetReached | None:
     """Where the accuracy was first as good as the target; None also if no evaluation has come after that."""
     points = curve_of(launches)
     reached = first_reached(points, target, higher_is_better=True)

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Literal, Protocol
 
 from benchmarks.workloads.goal import MetricName
-from dynamix_ps.run_record.evaluations import Reached, first_reached, higher_is_better
+from dynamix_ps.run_record.evaluations import TargetReached, first_reached, higher_is_better
 
 Ended = Literal["done", "timed out", "diverged", "failed"]
 
@@ -129,7 +129,7 @@ class CellResult:
         found = self.arrival(threshold)
         return None if found is None else found[0]
 
-    def arrival(self, threshold: float) -> Reached | None:
+    def arrival(self, threshold: float) -> TargetReached | None:
         """Seconds and samples until the metric was first at least as good as this; see `first_reached`."""
         points = [now for before, now in zip((None, *self.curve), self.curve, strict=False) if now.is_after(before)]
         values = [(one.time_s, float(one.samples), self.value(one)) for one in points]

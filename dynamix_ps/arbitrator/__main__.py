@@ -41,7 +41,7 @@ logger = logging.getLogger("dynamix.arbitrator")
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class ArbitratorSettings:
     config: Config
     folder: RunFolder
     run_id: str
@@ -65,7 +65,7 @@ def main() -> int:
     return 0
 
 
-def read_settings() -> Settings:
+def read_settings() -> ArbitratorSettings:
     """Settings from the environment.
 
     Raises:
@@ -82,7 +82,9 @@ def read_settings() -> Settings:
     config_file, run_dir, run_id, token, address = (str(values[name]) for name in names)
     config = load_config(Path(config_file), findings_at_start)
     certificates = arbitrators_certificates(address, config)
-    return Settings(config, RunFolder(Path(run_dir)), run_id, token, address, certificates, _servers_started(config))
+    return ArbitratorSettings(
+        config, RunFolder(Path(run_dir)), run_id, token, address, certificates, _servers_started(config)
+    )
 
 
 def _servers_started(config: Config) -> int | None:
@@ -104,7 +106,7 @@ def _servers_started(config: Config) -> int | None:
     return int(told)
 
 
-async def serve(settings: Settings) -> None:
+async def serve(settings: ArbitratorSettings) -> None:
     """Restore the state from the journal, serve, and stop in order on SIGTERM or SIGINT."""
     config, folder = settings.config, settings.folder
     n_workers = len(config.cluster.workers)
@@ -156,7 +158,7 @@ def _collect_garbage() -> None:
 
 
 def _coordination(
-    settings: Settings, arbitrator: Arbitrator, journal: Journal, exporter: Exporter | None
+    settings: ArbitratorSettings, arbitrator: Arbitrator, journal: Journal, exporter: Exporter | None
 ) -> Coordination | None:
     """The coordinator of membership, with what earlier arbitrators of this run have recorded; none: not elastic."""
     config = settings.config
@@ -176,7 +178,7 @@ def _coordination(
     return Coordination(coordinator, file, journal, arbitrator.lose, arbitrator.depart, exporter)
 
 
-def _number_of_servers(settings: Settings) -> int:
+def _number_of_servers(settings: ArbitratorSettings) -> int:
     """0 for a ring."""
     config = settings.config
     if not config.data_plane.has_servers:

@@ -72,7 +72,7 @@ class _Total:
             self.busiest_rtt_s, self._most_out = rtt_s, out_per_s
 
 
-class Links:
+class LinkReports:
     """The reports of all roles. All `now_s` are seconds of one monotonic clock.
 
     Reports may arrive late, twice, out of order, and from processes that replaced others.

@@ -12,7 +12,7 @@ from dynamix_ps.rpc.plan_rules import Bounds
 from dynamix_ps.shares import left_to_others, taken_in
 
 
-class Places:
+class WorkerPlaces:
     """The places of one job; those of workers that come later are empty first.
 
     Attributes:

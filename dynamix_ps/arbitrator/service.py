@@ -27,8 +27,8 @@ from typing import TYPE_CHECKING
 
 from dynamix_ps.arbitrator.diagnosis import labelled
 from dynamix_ps.arbitrator.journal import Journal, Resumed
-from dynamix_ps.arbitrator.links import Links
-from dynamix_ps.arbitrator.places import Places
+from dynamix_ps.arbitrator.links import LinkReports
+from dynamix_ps.arbitrator.places import WorkerPlaces
 from dynamix_ps.arbitrator.planner import guard, next_plan
 from dynamix_ps.arbitrator.registry import Registry
 from dynamix_ps.arbitrator.windows import MANY, ClosedWindow, Windows
@@ -92,7 +92,7 @@ class Arbitrator:
         self._at_once = [config.at_once(rank) or math.nan for rank in range(self._n_workers)]  # NaN: no limit is known
         self._ring = config.data_plane.is_ring
         self._registry = Registry(self._n_workers, config.timeouts.lease_s, resumed.retired)
-        self._links = Links(self._n_workers, n_servers or len(role_hosts(config.cluster).servers))
+        self._links = LinkReports(self._n_workers, n_servers or len(role_hosts(config.cluster).servers))
         self._windows = Windows(self._n_workers, closed=resumed.window)
         self._first_sizes = config.initial_sizes()
         self._plan = resumed.plan or Plan(0, self._first_sizes)
@@ -101,7 +101,7 @@ class Arbitrator:
                 f"arbitrator: the journal's plan has {len(self._plan.batch_sizes)} sizes, but the cluster file has "
                 f"{self._n_workers} workers; use the run folder of this cluster, or a new one"
             )
-        self._places = Places(config, self._plan)
+        self._places = WorkerPlaces(config, self._plan)
         for rank in self._places.empty:
             self._registry.lose(rank)  # no decision waits for it
         # who has said so, and whose process has left the job: the others go on if a window is complete without them

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from dynamix_ps.errors import DIVERGED, UsageError
-from dynamix_ps.run_record.evaluations import Reached, first_reached, shown
+from dynamix_ps.run_record.evaluations import TargetReached, first_reached, shown
 from dynamix_ps.run_record.json_lines import UNUSABLE, JsonLinesTail, Line
 from dynamix_ps.run_record.run_folder import RunFolder
 from dynamix_ps.run_record.values import number
@@ -50,7 +50,7 @@ class RehearsalOutcome:
                 "rehearse into a new folder"
             )
 
-    def reached(self, target: EvaluationTarget) -> Reached | None:
+    def reached(self, target: EvaluationTarget) -> TargetReached | None:
         """When the value was first as good as this; None: never. See `first_reached`."""
         points = [
             (one.time_s, float(one.samples), one.values[target.name]) for one in self.curve if target.name in one.values

@@ -18,7 +18,7 @@ from dynamix_ps.report.summary_text import markdown
 from dynamix_ps.run_record.evaluations import ACCURACY, MetricCurve, curves
 from dynamix_ps.run_record.json_lines import UNUSABLE, JsonLinesTail, Line
 from dynamix_ps.run_record.model import TIME_PARTS, WorkerState
-from dynamix_ps.run_record.role_files import RoleFiles, Told
+from dynamix_ps.run_record.role_files import RoleFiles, RoleLine
 from dynamix_ps.run_record.run_folder import RunFolder
 from dynamix_ps.run_record.run_state import RunState
 from dynamix_ps.run_record.values import known_sum, number
@@ -49,17 +49,19 @@ def write_summary(folder: RunFolder, config: Config, outcome: Outcome) -> dict[s
     return summary
 
 
-def read_told(folder: RunFolder) -> list[Told]:
+def read_told(folder: RunFolder) -> list[RoleLine]:
     """All lines of the run, from the roles' own files and the launcher's events, in order of time."""
-    streams: dict[Path, list[Told]] = {}
+    streams: dict[Path, list[RoleLine]] = {}
     for told in RoleFiles(folder).read():
         streams.setdefault(told.file, []).append(told)
-    own = (Told(str(line.get("source")), folder.events_file, line) for line in JsonLinesTail(folder.events_file).read())
+    own = (
+        RoleLine(str(line.get("source")), folder.events_file, line) for line in JsonLinesTail(folder.events_file).read()
+    )
     streams[folder.events_file] = [told for told in own if told.source == "launcher"]
     return list(heapq.merge(*streams.values(), key=lambda told: number(told.line.get("time_s", 0.0))))
 
 
-def state_of(told: Iterable[Told], n_workers: int, later: Collection[int] = ()) -> RunState:
+def state_of(told: Iterable[RoleLine], n_workers: int, later: Collection[int] = ()) -> RunState:
     """The state at the end of these lines. `later`: workers that are not there when the job begins."""
     state = RunState(n_workers, later=later)
     for source, _, line in told:
@@ -70,7 +72,7 @@ def state_of(told: Iterable[Told], n_workers: int, later: Collection[int] = ()) 
     return state
 
 
-def _gain(told: Iterable[Told], config: Config) -> Gain:
+def _gain(told: Iterable[RoleLine], config: Config) -> Gain:
     windows = [line for source, _, line in told if line["kind"] == "window" and source.startswith("worker-")]
     try:
         return gain_of(windows, config.first_workers, config.mode, config.lr_rule)

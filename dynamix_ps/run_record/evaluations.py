@@ -58,7 +58,7 @@ def evaluation_of(line: Line, began_s: float) -> Evaluation:
     return Evaluation(line["iteration"], line["epoch"], line["time_s"] - began_s, values, directions)
 
 
-class Reached(NamedTuple):
+class TargetReached(NamedTuple):
     """Where a value was first as good as a target."""
 
     time_s: float
@@ -67,7 +67,7 @@ class Reached(NamedTuple):
 
 def first_reached(
     points: Sequence[tuple[float, float, float]], target: float, higher_is_better: bool
-) -> Reached | None:
+) -> TargetReached | None:
     """Where the value was first at least as good as `target`, on the line between two evaluations; None: never.
 
     The value at an evaluation is the mean of it and its neighbours: single ones scatter (accuracies by about half a
@@ -82,9 +82,9 @@ def first_reached(
         mean = sum(around) / len(around)
         if mean >= target if higher_is_better else mean <= target:
             if before is None or not math.isfinite(before[2]):
-                return Reached(time_s, samples)
+                return TargetReached(time_s, samples)
             part = (target - before[2]) / (mean - before[2])
-            return Reached(before[0] + part * (time_s - before[0]), before[1] + part * (samples - before[1]))
+            return TargetReached(before[0] + part * (time_s - before[0]), before[1] + part * (samples - before[1]))
         before = (time_s, samples, mean)
     return None
 

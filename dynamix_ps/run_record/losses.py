@@ -11,7 +11,7 @@ Lost: TypeAlias = tuple[str, int]  # worker or server, and which one
 
 
 @dataclass(slots=True)
-class Loss:
+class RoleFailure:
     """Roles of one kind that were lost in one change of membership.
 
     Seconds and iterations are None while they are not known.
@@ -54,7 +54,7 @@ class Loss:
 
 
 @dataclass(slots=True)
-class Departure:
+class RoleDeparture:
     """Workers that left on notice from one iteration on."""
 
     ranks: list[int]
@@ -69,7 +69,7 @@ class Departure:
 
 
 @dataclass(slots=True)
-class Arrival:
+class RoleArrival:
     """Roles of one kind that entered with one iteration."""
 
     role: str  # worker or server
@@ -84,7 +84,7 @@ class Arrival:
         return f"{self.there} of {self.of} {self.role}s from iteration {self.first_iteration:,}: {names} entered"
 
 
-class Losses:
+class MembershipHistory:
     """Built from the lines of launcher, arbitrator and workers, in the order in which they were written."""
 
     def __init__(self) -> None:
@@ -93,9 +93,9 @@ class Losses:
         self._known_s: dict[Lost, float] = {}
         self._reasons: dict[Lost, str] = {}
         self._short: dict[int, list[int]] = {}  # ranks by iteration
-        self.found: list[Loss] = []
-        self.departures: list[Departure] = []
-        self.arrivals: list[Arrival] = []
+        self.found: list[RoleFailure] = []
+        self.departures: list[RoleDeparture] = []
+        self.arrivals: list[RoleArrival] = []
         self._back: set[int] = set()  # ranks whose departures are over: others have entered in their places
         self._counted: set[Lost] = set()  # whose loss is in `found`
         self.incarnations: set[tuple[Lost, str]] = set()  # ever lost
@@ -149,7 +149,9 @@ class Losses:
             self._counted.update(new)
             numbers, reasons = [number for _, number in new], [self._reasons[lost] for lost in new]
             waited = role == "worker" and self.too_few is not None
-            self.found.append(Loss(role, numbers, reasons, left[role], self._of[role], found_s, change_s, waited))
+            self.found.append(
+                RoleFailure(role, numbers, reasons, left[role], self._of[role], found_s, change_s, waited)
+            )
             self._note(self.found[-1])
         self.too_few = None
 
@@ -162,7 +164,7 @@ class Losses:
     def entered(self, ranks: list[int], first_iteration: int, there: int) -> None:
         """From this iteration on there are these workers, in empty places or those of others that are gone."""
         self._of["worker"] = max(self._of.get("worker", there), there)
-        self.arrivals.append(Arrival("worker", ranks, there, self._of["worker"], first_iteration))
+        self.arrivals.append(RoleArrival("worker", ranks, there, self._of["worker"], first_iteration))
         self._take_place("worker", ranks)
         self._back.update(ranks)
         for loss in self._of_workers():
@@ -174,7 +176,7 @@ class Losses:
         """From this iteration on these servers sum, in the places of others that were lost."""
         self._take_place("server", numbers)
         of = self._of.get("server", len(numbers))
-        self.arrivals.append(Arrival("server", numbers, of - len(self.lost("server")), of, first_iteration))
+        self.arrivals.append(RoleArrival("server", numbers, of - len(self.lost("server")), of, first_iteration))
 
     def _take_place(self, role: str, numbers: list[int]) -> None:
         places = [(role, number) for number in numbers]
@@ -190,9 +192,9 @@ class Losses:
             if one.first_iteration == first_iteration:
                 one.ranks = sorted({*one.ranks, rank})
                 return
-        self.departures.append(Departure([rank], left, self._of.get("worker", left + 1), first_iteration))
+        self.departures.append(RoleDeparture([rank], left, self._of.get("worker", left + 1), first_iteration))
 
-    def _note(self, loss: Loss) -> None:
+    def _note(self, loss: RoleFailure) -> None:
         """The iterations that are known so far; a worker's line may be read before the arbitrator's."""
         if loss.role != "worker":
             return
@@ -205,5 +207,5 @@ class Losses:
         )
         loss.first_iteration = loss.short[0] if loss.short else None
 
-    def _of_workers(self) -> list[Loss]:
+    def _of_workers(self) -> list[RoleFailure]:
         return [loss for loss in self.found if loss.role == "worker"]

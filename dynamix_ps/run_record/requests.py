@@ -13,7 +13,7 @@ LEAVE, JOIN = "leave", "join"
 _KINDS, _ROLES = (LEAVE, JOIN), ("worker", "server")
 
 
-class Asked(NamedTuple):
+class MembershipRequest(NamedTuple):
     """A worker is asked to leave, or a worker or server shall be started again."""
 
     kind: str
@@ -32,14 +32,14 @@ class Requests:
     def __init__(self, folder: RunFolder) -> None:
         self._tail = JsonLinesTail(folder.requests_file)
 
-    def read(self) -> list[Asked]:
+    def read(self) -> list[MembershipRequest]:
         """What was asked since the last call."""
-        found = (Asked(line["kind"], line.get("number"), line.get("role")) for line in self._tail.read())  # type: ignore[arg-type]
+        found = (MembershipRequest(line["kind"], line.get("number"), line.get("role")) for line in self._tail.read())  # type: ignore[arg-type]
         return [one for one in found if one.kind in _KINDS and type(one.number) is int and one.role in _ROLES]
 
 
 def request(folder: RunFolder, kind: str, number: int, role: str = "worker") -> None:
     """Have the launcher read it. Raises OSError."""
-    line = json.dumps({**Asked(kind, number, role)._asdict(), "time_s": time.time()})
+    line = json.dumps({**MembershipRequest(kind, number, role)._asdict(), "time_s": time.time()})
     with folder.requests_file.open("a", encoding="utf-8") as file:
         file.write(line + "\n")

@@ -9,7 +9,7 @@ from dynamix_ps.run_record.json_lines import Line
 
 
 @dataclass(frozen=True, slots=True)
-class Resumed:
+class ResumePoint:
     """Where the training was when the run went on with it."""
 
     checkpoint: str | None  # None: the script's own file
@@ -27,7 +27,7 @@ class Resumption:
     """
 
     def __init__(self) -> None:
-        self.begin: Resumed | None = None
+        self.begin: ResumePoint | None = None
         self.saved: str | None = None
         self._given: str | None = None
 
@@ -39,7 +39,7 @@ class Resumption:
         """A worker has read a checkpoint, which on its host may be in another folder than the launcher's."""
         read = line["checkpoint"]
         file = read if read is None or self._given is None else str(Path(self._given).with_name(Path(read).name))
-        self.begin = Resumed(file, line["iteration"], line["epoch"], line["samples"])
+        self.begin = ResumePoint(file, line["iteration"], line["epoch"], line["samples"])
 
     def was_saved(self, line: Line) -> None:
         self.saved = line["checkpoint"]

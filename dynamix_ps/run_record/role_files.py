@@ -13,7 +13,7 @@ from dynamix_ps.run_record.run_folder import RunFolder
 DEGRADED = "dynamix degraded: "
 
 
-class Told(NamedTuple):
+class RoleLine(NamedTuple):
     """One line, and who wrote it where."""
 
     source: str  # arbitrator, worker-0, server-0, ...
@@ -28,14 +28,14 @@ class RoleFiles:
         self._folder = folder
         self._tails: dict[Path, JsonLinesTail] = {}
 
-    def read(self) -> Iterator[Told]:
+    def read(self) -> Iterator[RoleLine]:
         """New lines. The journal comes first, so that a plan is known before a worker applies it."""
         workers, roles = self._folder.workers_dir.glob("worker-*.jsonl"), self._folder.roles_dir.glob("*.jsonl")
         for path in (self._folder.journal_file, *sorted(workers), *sorted(roles)):
             tail = self._tails.setdefault(path, JsonLinesTail(path))
             source = "arbitrator" if path == self._folder.journal_file else path.stem
             for line in tail.read():
-                yield Told(source, path, line)
+                yield RoleLine(source, path, line)
 
     def damaged(self) -> int:
         """The number of damaged lines so far."""

@@ -11,7 +11,7 @@ from dynamix_ps.messages import Flow, LinkView, NetworkSample, ServerView, Syste
 from dynamix_ps.metrics.noise import GradientNoise, SmoothedNoise
 from dynamix_ps.run_record.evaluations import Evaluation, evaluation_of
 from dynamix_ps.run_record.json_lines import Line
-from dynamix_ps.run_record.losses import Losses
+from dynamix_ps.run_record.losses import MembershipHistory
 from dynamix_ps.run_record.model import (
     ABSENT,
     TIME_PARTS,
@@ -73,7 +73,7 @@ class RunState:
         self.fallback_windows = 0  # decisions it made in the policy's place
         self.lr_decided = 1.0  # newest, of rank 0: what was decided of the factor on the learning rate
         self.rollbacks: list[int] = []  # iterations in which the guard of the learning rate took the weights back
-        self.losses = Losses()
+        self.losses = MembershipHistory()
         self.resumption = Resumption()
         self.is_stopping = False  # the launcher ends an elastic job
         self.restart: str | None = None  # with which a job that was lost as a whole has begun again

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dynamix_ps.arbitrator.links import STALE_S, Links
+from dynamix_ps.arbitrator.links import STALE_S, LinkReports
 from dynamix_ps.messages import Flow, LinkView, RoleReport, SystemSample
 
 NAN = math.nan
@@ -41,7 +41,7 @@ def server(time_s: float, pushed: float, pulled: float, **pull: float) -> RoleRe
 
 
 def seen(*reports: RoleReport, now_s: float = 0.0, workers: int = 1, servers: int = 1) -> tuple[LinkView, ...]:
-    links = Links(workers, servers)
+    links = LinkReports(workers, servers)
     for item in reports:
         links.add(item, now_s)
     return links.links(now_s)
@@ -65,7 +65,7 @@ def test_one_link_from_both_sides() -> None:
 
 def test_sides_that_cover_different_times_are_not_compared() -> None:
     def difference(*moments: float) -> float:
-        links = Links(1, 1)
+        links = LinkReports(1, 1)
         for moment in moments:  # the server's interval is longer than a window
             links.add(worker(moment, 1000 * moment, 0), moment)
         for moment in (0.0, 2.0):
@@ -110,7 +110,7 @@ def test_a_server_without_a_probe_leaves_what_the_worker_knows() -> None:
 
 
 def test_a_worker_whose_source_fails_is_still_seen_by_the_server() -> None:
-    links = Links(1, 1)
+    links = LinkReports(1, 1)
     for item in (worker(1.0, 0, 0), server(1.0, 0, 0), worker(2.0, 500, 50), server(2.0, 500, 50)):
         links.add(item, 0.0)
     assert links.links(0.0)[0].push_bytes_per_s == 500
@@ -162,7 +162,7 @@ def test_a_restarted_worker_begins_anew_and_its_predecessor_is_not_heard_any_mor
 
 
 def test_a_clock_that_was_set_back_is_accepted_after_a_while() -> None:
-    links = Links(1, 1)
+    links = LinkReports(1, 1)
     links.add(worker(1000.0, 5000, 0), 0.0)
     links.add(worker(10.0, 6000, 0), STALE_S + 1)
     links.add(worker(12.0, 6200, 0), STALE_S + 3)
@@ -186,7 +186,7 @@ def test_unknown_counters_are_unknown_rates() -> None:
 
 
 def test_rates_cover_the_time_between_two_closed_windows() -> None:
-    links = Links(1, 1)
+    links = LinkReports(1, 1)
     for t in range(5):
         links.add(worker(float(t), 100.0 * t, 0), t)
     assert links.links(5)[0].push_bytes_per_s == 100
@@ -199,7 +199,7 @@ def test_rates_cover_the_time_between_two_closed_windows() -> None:
 
 
 def test_a_role_that_fell_silent_is_history() -> None:
-    links = Links(1, 1)
+    links = LinkReports(1, 1)
     for item in (worker(1.0, 0, 0), server(1.0, 0, 0), worker(2.0, 10, 0), server(2.0, 10, 0)):
         links.add(item, 0.0)
     assert len(links.servers(0.0)) == 1
@@ -210,7 +210,7 @@ def test_a_role_that_fell_silent_is_history() -> None:
 
 
 def test_a_server_is_shown_with_its_queues_and_its_machine() -> None:
-    links = Links(1, 1)
+    links = LinkReports(1, 1)
     flows = [(flow(("s:1", "w:1"), 10 * t, 1000 * t, unsent_bytes=5.0, unread_bytes=70.0),) for t in (1, 2)]
     for t, one in zip((1.0, 3.0), flows, strict=True):
         links.add(report("server-0", t, *one), 0.0)
@@ -224,7 +224,7 @@ def test_a_server_is_shown_with_its_queues_and_its_machine() -> None:
 
 
 def test_memory_is_bounded_however_many_names_report() -> None:
-    links = Links(1, 2)
+    links = LinkReports(1, 2)
     for number in range(1000):
         links.add(report(f"server-{number}", 1.0), float(number))
     names = [view.name for view in links.servers(1000.0)]
@@ -249,7 +249,7 @@ REPORTS = st.builds(
 
 @given(st.lists(st.tuples(REPORTS, st.floats(0, 30), st.booleans()), max_size=12))
 def test_whatever_is_reported_no_rate_is_negative_or_infinite(story: list[tuple[RoleReport, float, bool]]) -> None:
-    links, now_s = Links(2, 1), 0.0
+    links, now_s = LinkReports(2, 1), 0.0
     for item, later_s, closes in story:
         now_s += later_s
         links.add(item, now_s)

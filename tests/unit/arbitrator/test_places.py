@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dynamix_ps.arbitrator.places import Places
+from dynamix_ps.arbitrator.places import WorkerPlaces
 from dynamix_ps.config.schema import BatchBounds, Cluster, Config, Elastic, Keep, WorkerSection
 from dynamix_ps.messages import Plan
 from worker_hooks.plan_switch import PlanSwitch
@@ -30,7 +30,10 @@ def test_who_goes_and_comes_changes_plans_as_it_does_in_the_workers(
     random: Random, sizes: tuple[int, ...], keep: Keep
 ) -> None:
     plan = Plan(3, sizes, 0.5)
-    places, switch = Places(config_of(keep), plan), PlanSwitch(plan, bounds=[(2, 64)] * 4, keep=keep, slot_sizes=OWN)
+    places, switch = (
+        WorkerPlaces(config_of(keep), plan),
+        PlanSwitch(plan, bounds=[(2, 64)] * 4, keep=keep, slot_sizes=OWN),
+    )
     for iteration in range(12):
         rank = random.randrange(4)
         if rank in places.empty:
@@ -47,15 +50,17 @@ def test_who_goes_and_comes_changes_plans_as_it_does_in_the_workers(
 
 def test_after_a_restart_the_plan_tells_who_is_there() -> None:
     plan = Plan(3, (10, 0, 30, 0))
-    assert Places(config_of(), plan).empty == {1, 3}
-    assert Places(config_of(low=0), plan).empty == set(), "a policy may give a worker nothing where the bounds allow it"
+    assert WorkerPlaces(config_of(), plan).empty == {1, 3}
+    assert WorkerPlaces(config_of(low=0), plan).empty == set(), (
+        "a policy may give a worker nothing where the bounds allow it"
+    )
 
 
 @pytest.mark.parametrize("keep", ["global", "local"])
 def test_one_comes_where_the_only_one_that_was_left_is_lost(keep: Keep) -> None:
     """The arbitrator hears of the loss before it hears of the other one, which is in the sums already."""
     plan = Plan(3, (40, 0, 0, 0))
-    places = Places(config_of(keep), plan)
+    places = WorkerPlaces(config_of(keep), plan)
     places.empty.add(0)
     assert places.without_empty(plan).batch_sizes == (0, 0, 0, 0)
     assert places.taking_in(1, plan).batch_sizes == (0, 40, 0, 0)

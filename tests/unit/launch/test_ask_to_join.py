@@ -11,7 +11,7 @@ from dynamix_ps.errors import DynamixError, EnvironmentNotReady, TimedOut, Usage
 from dynamix_ps.launch.ask_to_join import ask_to_join
 from dynamix_ps.launch.ask_to_leave import ask_to_leave
 from dynamix_ps.report.summary import read_told, state_of
-from dynamix_ps.run_record.requests import JOIN, Asked, Requests
+from dynamix_ps.run_record.requests import JOIN, MembershipRequest, Requests
 from dynamix_ps.run_record.run_folder import RunFolder
 from tests.unit.launch.test_ask_to_leave import ELASTIC, folder  # noqa: F401  # the fixture
 from tests.unit.synthetic_run import START_S, append
@@ -25,11 +25,11 @@ def answered(folder: RunFolder, *lines: dict[str, object]) -> threading.Thread: 
     requests = Requests(folder)
 
     def answer() -> None:
-        asked: list[Asked] = []
+        asked: list[MembershipRequest] = []
         while not asked:
             time.sleep(0.01)
             asked = requests.read()
-        assert asked == [Asked(JOIN, 2)]
+        assert asked == [MembershipRequest(JOIN, 2)]
         append(folder.worker_file(0), *lines)
 
     thread = threading.Thread(target=answer, daemon=True)
@@ -59,7 +59,7 @@ def test_it_asks_again_until_the_worker_takes_part(folder: RunFolder, monkeypatc
     requests = Requests(folder)
     with pytest.raises(TimedOut):
         ask_to_join(folder, 2, patience_s=0.5)
-    assert len(asked := requests.read()) > 1 and set(asked) == {Asked(JOIN, 2)}
+    assert len(asked := requests.read()) > 1 and set(asked) == {MembershipRequest(JOIN, 2)}
 
 
 def test_a_server_sums_again(folder: RunFolder) -> None:  # noqa: F811
@@ -74,11 +74,11 @@ def test_a_server_sums_again(folder: RunFolder) -> None:  # noqa: F811
     requests = Requests(folder)
 
     def answer() -> None:
-        asked: list[Asked] = []
+        asked: list[MembershipRequest] = []
         while not asked:
             time.sleep(0.01)
             asked = requests.read()
-        assert asked == [Asked(JOIN, 0, "server")]
+        assert asked == [MembershipRequest(JOIN, 0, "server")]
         entered = {"kind": "servers_entered", "rank": 0, "time_s": START_S + 9.0, "iteration": 1912, "entered": [0]}
         append(folder.worker_file(0), entered)
 

@@ -15,7 +15,7 @@ from dynamix_ps.config.schema import Elastic
 from dynamix_ps.errors import DynamixError, TimedOut, UsageError
 from dynamix_ps.launch.ask_to_leave import ask_to_leave
 from dynamix_ps.run_record.json_lines import Line
-from dynamix_ps.run_record.requests import LEAVE, Asked, Requests, request
+from dynamix_ps.run_record.requests import LEAVE, MembershipRequest, Requests, request
 from dynamix_ps.run_record.run_folder import RunFolder
 from tests.unit.synthetic_run import START_S, append, config, new_folder, started
 
@@ -58,7 +58,7 @@ def test_the_launcher_reads_each_request_once(folder: RunFolder) -> None:
     request(folder, LEAVE, 0)
     append(folder.requests_file, {"kind": "leave", "number": "1", "role": "worker"})
     append(folder.requests_file, {"kind": "other", "number": 1, "role": "worker"}, {"kind": "leave", "number": 1})
-    assert requests.read() == [Asked(LEAVE, 2), Asked(LEAVE, 0)]
+    assert requests.read() == [MembershipRequest(LEAVE, 2), MembershipRequest(LEAVE, 0)]
     assert requests.read() == []
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dynamix_ps.arbitrator.places import Places
+from dynamix_ps.arbitrator.places import WorkerPlaces
 from dynamix_ps.arbitrator.planner import guard
 from dynamix_ps.config.policies import POLICIES
 from dynamix_ps.config.schema import BatchBounds, Cluster, Config, Elastic, PolicySection, WorkerSection
@@ -92,7 +92,7 @@ class Job:
         )
         self.policy = make_policy(self.config, places, np.random.default_rng(0))
         self.plan = Plan(0, self.config.initial_sizes())
-        self.places = Places(self.config, self.plan)
+        self.places = WorkerPlaces(self.config, self.plan)
         self.window = 0
 
     def change(self, wanted: Plan) -> None:

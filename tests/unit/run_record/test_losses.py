@@ -4,22 +4,22 @@ from __future__ import annotations
 
 from itertools import permutations
 
-from dynamix_ps.run_record.losses import Losses
+from dynamix_ps.run_record.losses import MembershipHistory
 
 
 def left(workers: int, servers: int = 3) -> dict[str, int]:
     return {"worker": workers, "server": servers}
 
 
-def founded() -> Losses:
+def founded() -> MembershipHistory:
     """Of four workers and three servers."""
-    losses = Losses()
+    losses = MembershipHistory()
     losses.changed(left(4), change_s=0.1)
     return losses
 
 
 def test_one_loss_in_one_sentence_whatever_is_heard_first() -> None:
-    def told() -> Losses:
+    def told() -> MembershipHistory:
         losses = founded()
         losses.known(("worker", 2), 100.11, "it has exited")
         return losses
@@ -111,7 +111,7 @@ def test_that_the_others_waited_for_another_one_is_told_of_this_loss_alone() -> 
 
 
 def test_before_the_members_have_met_nobody_goes_on() -> None:
-    losses = Losses()
+    losses = MembershipHistory()
     losses.known(("worker", 1), 10.0, "it has exited")
     assert not losses.founded
     assert losses.found == []
@@ -174,7 +174,7 @@ def test_a_worker_enters_in_the_place_of_one_that_left() -> None:
 
 
 def test_who_is_lost_while_the_members_meet_counts_among_those_that_began() -> None:
-    losses = Losses()
+    losses = MembershipHistory()
     losses.known(("worker", 1), 10.0, "it has exited")
     losses.changed(left(3), 0.02)
     assert str(losses.found[0]).startswith("3 of 4 workers: worker 1 lost")

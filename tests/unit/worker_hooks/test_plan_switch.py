@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dynamix_ps.apportion import apportion
-from dynamix_ps.arbitrator.places import Places
+from dynamix_ps.arbitrator.places import WorkerPlaces
 from dynamix_ps.config.schema import BatchBounds, Cluster, Config, Elastic, Keep, WorkerSection
 from dynamix_ps.messages import Plan
 from worker_hooks.plan_switch import VERSION_BITS, PlanSwitch, agreed_version, version_bits
@@ -222,7 +222,9 @@ class Job:
         cluster = Cluster(workers=(WorkerSection(batch=8),) * WORKERS)
         self.plan = Plan(0, (8,) * WORKERS)
         self.bounds = ((2, 64),) * WORKERS
-        self.places = Places(Config(cluster=cluster, elastic=elastic, batch=BatchBounds(min=2, max=64)), self.plan)
+        self.places = WorkerPlaces(
+            Config(cluster=cluster, elastic=elastic, batch=BatchBounds(min=2, max=64)), self.plan
+        )
         self.make = lambda: PlanSwitch(Plan(0, (8,) * WORKERS), lag, self.bounds, keep, (8,) * WORKERS)
         self.switches = {rank: self.make() for rank in range(WORKERS)}
         self.first = dict.fromkeys(range(WORKERS), 0)  # iteration of which a worker is in the sum
