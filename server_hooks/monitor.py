@@ -20,7 +20,7 @@ from dynamix_ps.config.load import load_config
 from dynamix_ps.config.schema import Config
 from dynamix_ps.messages import RoleReport, SystemSample
 from dynamix_ps.metrics.network.connection import Connection
-from dynamix_ps.metrics.network.meter import Traffic
+from dynamix_ps.metrics.network.meter import TrafficSource
 from dynamix_ps.metrics.network.monitor import NetworkMonitor
 from dynamix_ps.metrics.role_report import make_report
 from dynamix_ps.metrics.system import SystemSampler
@@ -33,14 +33,6 @@ from dynamix_ps.run_record.run_folder import RunFolder
 from server_hooks.peer_watch import endpoints_of
 
 _STOP_S = 1.0
-
-
-class Network(Protocol):
-    """The part of NetworkMonitor that is used here."""
-
-    def read(self) -> Traffic: ...
-
-    def close(self) -> None: ...
 
 
 class System(Protocol):
@@ -77,7 +69,7 @@ class RoleMonitor:
         name: str,
         role: str,
         interval_s: float,
-        open_network: Callable[[OnEvent], Network],
+        open_network: Callable[[OnEvent], TrafficSource],
         system: System,
         lines: JsonLines | None,
         observer: Receiver | None,

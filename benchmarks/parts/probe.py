@@ -43,7 +43,7 @@ from benchmarks.parts.comm_worker import BATCH
 from benchmarks.parts.roles import WORKERS, Roles
 from benchmarks.testbed.byteps_roles import OURS
 from dynamix_ps.metrics.network.probe_client import ProbeSource
-from dynamix_ps.metrics.network.probe_protocol import Snapshot
+from dynamix_ps.metrics.network.probe_protocol import ProbeSnapshot
 
 BLOCK_S = 2.0
 SETTLE_S = 1.5  # for the roles to notice the start or the end of the probe
@@ -95,7 +95,7 @@ class ProbeProcess:
                 programs[facts["prog_id"]] = int(facts["run_time_ns"]), int(facts["run_cnt"])
         return sum(run_ns for run_ns, _ in programs.values()) / 1e9, sum(runs for _, runs in programs.values())
 
-    def snapshot(self) -> Snapshot:
+    def snapshot(self) -> ProbeSnapshot:
         """Its data about all roles. Raises SourceError."""
         try:
             return self._source.ask("all")
@@ -159,7 +159,7 @@ def wait_for_training(roles: Roles, folder: Path) -> None:
         time.sleep(0.1)
 
 
-def check(snapshot: Snapshot) -> int:
+def check(snapshot: ProbeSnapshot) -> int:
     """Connections lost so far. Raises SystemExit unless every role reads its traffic."""
     expected = WORKERS + 2
     readers = {process.pid for process in snapshot.processes} - {os.getpid()}
@@ -181,7 +181,7 @@ def traffic(probe: ProbeProcess) -> dict[str, Any]:
     }
 
 
-def carried(snapshot: Snapshot) -> float:
+def carried(snapshot: ProbeSnapshot) -> float:
     """Bytes that all roles have sent."""
     return math.fsum(connection.bytes_out for connection in snapshot.connections)
 

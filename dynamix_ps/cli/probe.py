@@ -25,7 +25,7 @@ from dynamix_ps.metrics.network.host_traffic import HostTraffic, PeerTraffic
 from dynamix_ps.metrics.network.monitor import NO_PROBE
 from dynamix_ps.metrics.network.probe import ebpf_probe
 from dynamix_ps.metrics.network.probe_client import ProbeSource
-from dynamix_ps.metrics.network.probe_protocol import DEFAULT_SOCKET, Snapshot
+from dynamix_ps.metrics.network.probe_protocol import DEFAULT_SOCKET, ProbeSnapshot
 from dynamix_ps.terminal import make_console, print_line
 
 _SOCKET_HELP = f"Socket of the probe (default: ${variables.PROBE}, {DEFAULT_SOCKET}, or that of a run of yours)."
@@ -135,7 +135,7 @@ def _made_s(path: Path) -> float:
 @dataclasses.dataclass(frozen=True, slots=True)
 class _View:
     pairs: tuple[PeerTraffic, ...]
-    snapshot: Snapshot
+    snapshot: ProbeSnapshot
     probe_cpu: float  # of one core, over the interval
 
 
@@ -161,7 +161,7 @@ def _show_live(console: Console, source: ProbeSource, interval_s: float) -> None
             live.update(render(view.pairs, view.snapshot, view.probe_cpu), refresh=True)
 
 
-def render(pairs: tuple[PeerTraffic, ...], snapshot: Snapshot, probe_cpu: float) -> RenderableType:
+def render(pairs: tuple[PeerTraffic, ...], snapshot: ProbeSnapshot, probe_cpu: float) -> RenderableType:
     """The table of one moment."""
     columns = _columns(pairs)
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
@@ -187,7 +187,7 @@ def _columns(pairs: tuple[PeerTraffic, ...]) -> list[tuple[str, bool]]:
     return columns
 
 
-def _cells(pair: PeerTraffic, snapshot: Snapshot) -> dict[str, str]:
+def _cells(pair: PeerTraffic, snapshot: ProbeSnapshot) -> dict[str, str]:
     return {
         "run": pair.run or "-",
         "host": pair.host,
@@ -216,7 +216,7 @@ def _print_plain(console: Console, view: _View, as_json: bool) -> None:
         print_line(console, Text("no process with a connection"))
 
 
-def as_object(pairs: tuple[PeerTraffic, ...], snapshot: Snapshot, probe_cpu: float) -> dict[str, Any]:
+def as_object(pairs: tuple[PeerTraffic, ...], snapshot: ProbeSnapshot, probe_cpu: float) -> dict[str, Any]:
     """For scripts; units are in the names, what is unknown is null."""
     rows = [{key: _or_null(value) for key, value in dataclasses.asdict(pair).items()} for pair in pairs]
     facts = {"host": snapshot.host, "taken_s": snapshot.taken_s, "lost": snapshot.lost}

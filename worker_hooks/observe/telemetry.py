@@ -6,22 +6,13 @@ import dataclasses
 import math
 import time
 from collections.abc import Callable
-from typing import Protocol
 
 from dynamix_ps.config import variables
 from dynamix_ps.messages import NAN, RoleReport, SystemSample, WindowRecord
-from dynamix_ps.metrics.network.meter import Rates, Traffic, rates
+from dynamix_ps.metrics.network.meter import Rates, Traffic, TrafficSource, rates
 from dynamix_ps.metrics.role_report import make_report
 
 MACHINE_EVERY_S = 1.0  # a sample takes nearly a millisecond; shorter windows share one (chosen by us)
-
-
-class Network(Protocol):
-    """The part of NetworkMonitor that is used here."""
-
-    def read(self) -> Traffic: ...
-
-    def close(self) -> None: ...
 
 
 class Telemetry:
@@ -32,7 +23,7 @@ class Telemetry:
         sample: takes a sample of the machine, over the time since the last sample.
     """
 
-    def __init__(self, rank: int, network: Network, sample: Callable[[], SystemSample]) -> None:
+    def __init__(self, rank: int, network: TrafficSource, sample: Callable[[], SystemSample]) -> None:
         self.name = variables.get(variables.ROLE_NAME) or f"worker-{rank}"
         self._rank = rank
         self._network = network

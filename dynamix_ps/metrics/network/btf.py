@@ -25,7 +25,7 @@ _TAIL_PER_ITEM = {_STRUCT: 12, _UNION: 12, 6: 8, 13: 8, 15: 12, 19: 12}
 
 
 @dataclass(frozen=True, slots=True)
-class Field:
+class StructMember:
     """A member of a struct. `bits` is 0 unless it is a bit field."""
 
     bit_offset: int
@@ -78,7 +78,7 @@ class Btf:
             elif entry.kind == _TYPEDEF:
                 self._typedefs.setdefault(self._name(entry.name), entry)
 
-    def field(self, struct_name: str, path: str) -> Field:
+    def field(self, struct_name: str, path: str) -> StructMember:
         """The field at `path`: members joined by dots, unnamed unions left out. Raises SourceError."""
         entry = self._structs.get(struct_name)
         position, bits = 0, 0
@@ -89,7 +89,7 @@ class Btf:
             offset, bits, target = found
             position += offset
             entry = self._plain(target)
-        return Field(position, bits)
+        return StructMember(position, bits)
 
     def offset(self, struct_name: str, path: str) -> int:
         """Offset of the field at `path` in bytes. Raises SourceError."""

@@ -9,7 +9,7 @@ from typing import Literal
 
 from dynamix_ps.metrics.network.connection import Connection, Reading, SourceName
 from dynamix_ps.metrics.network.meter import Traffic, TrafficMeter, rates
-from dynamix_ps.metrics.network.probe_protocol import Snapshot, WatchedProcess
+from dynamix_ps.metrics.network.probe_protocol import ProbeSnapshot, WatchedProcess
 
 Direction = Literal["push", "pull", ""]
 
@@ -42,7 +42,7 @@ class HostTraffic:
         self._meters: dict[tuple[int, str], TrafficMeter] = {}
         self._before: dict[tuple[int, str], Traffic] = {}
 
-    def update(self, snapshot: Snapshot) -> tuple[PeerTraffic, ...]:
+    def update(self, snapshot: ProbeSnapshot) -> tuple[PeerTraffic, ...]:
         """Traffic of every pair of processes since the previous snapshot. In the first snapshot rates are unknown."""
         owners = {process.pid: process for process in snapshot.processes}
         found: dict[tuple[int, str], list[Connection]] = {}

@@ -17,6 +17,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import Protocol
 
 from dynamix_ps.messages import Flow
 from dynamix_ps.metrics.network.connection import Connection, Reading, SourceName
@@ -56,6 +57,14 @@ class Traffic:
     taken_s: float
     shared: bool
     restarts: int = 0  # how often counting restarted; no rate is known across a restart
+
+
+class TrafficSource(Protocol):
+    """The part of a NetworkMonitor that reads."""
+
+    def read(self) -> Traffic: ...
+
+    def close(self) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)

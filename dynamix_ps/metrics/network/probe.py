@@ -16,11 +16,11 @@ from dynamix_ps.errors import EnvironmentNotReady
 from dynamix_ps.exit_codes import exit_code_of
 from dynamix_ps.metrics.network.connection import SourceError
 from dynamix_ps.metrics.network.probe_protocol import DEFAULT_SOCKET
-from dynamix_ps.metrics.network.probe_server import Collector, Probe
+from dynamix_ps.metrics.network.probe_server import ConnectionCollector, Probe
 from dynamix_ps.metrics.network.probe_socket import ListeningSocket
 
 
-def run_probe(path: str, make_collector: Callable[[], Collector], private: bool = False) -> int:
+def run_probe(path: str, make_collector: Callable[[], ConnectionCollector], private: bool = False) -> int:
     """Serve at `path` until SIGTERM or SIGINT; `private`: only this user and root.
 
     Raises:

@@ -9,7 +9,7 @@ import struct
 import time
 
 from dynamix_ps.metrics.network.connection import NetworkSource, Reading, SourceError, SourceName
-from dynamix_ps.metrics.network.probe_protocol import MAX_REPLY_BYTES, Ask, Snapshot, decode_reply, encode_request
+from dynamix_ps.metrics.network.probe_protocol import MAX_REPLY_BYTES, Ask, ProbeSnapshot, decode_reply, encode_request
 
 LIMIT_S = 0.5  # for connecting, the request and the whole reply
 _READ_BYTES = 1 << 16
@@ -34,7 +34,7 @@ class ProbeSource(NetworkSource):
         snapshot = self.ask("mine")
         return Reading(self.name, snapshot.taken_s, snapshot.connections, snapshot.lost)
 
-    def ask(self, ask: Ask) -> Snapshot:
+    def ask(self, ask: Ask) -> ProbeSnapshot:
         """Ask the probe.
 
         Raises:

@@ -41,7 +41,7 @@ class WatchedProcess:
 
 
 @dataclass(frozen=True, slots=True)
-class Snapshot:
+class ProbeSnapshot:
     """One reply: the state of the kernel at `taken_s` (unix time)."""
 
     host: str
@@ -67,9 +67,9 @@ def decode_request(line: bytes) -> Ask:
     raise ValueError(f"ask {_shown(data.get('ask'))}; expected one of {', '.join(get_args(Ask))}")
 
 
-def encode_snapshot(snapshot: Snapshot) -> bytes:
+def encode_snapshot(snapshot: ProbeSnapshot) -> bytes:
     """Raises ValueError if it is too large for a reply."""
-    data = {field.name: getattr(snapshot, field.name) for field in dataclasses.fields(Snapshot)}
+    data = {field.name: getattr(snapshot, field.name) for field in dataclasses.fields(ProbeSnapshot)}
     data["processes"] = [dataclasses.asdict(process) for process in snapshot.processes]
     data["connections"] = [_connection_to_json(connection) for connection in snapshot.connections]
     line = _line({"v": VERSION, **data})
@@ -82,7 +82,7 @@ def encode_error(problem: str) -> bytes:
     return _line({"v": VERSION, "error": problem})
 
 
-def decode_reply(line: bytes) -> Snapshot:
+def decode_reply(line: bytes) -> ProbeSnapshot:
     """Raises SourceError if it is no reply, has another version, or says that the probe cannot answer."""
     try:
         data = _parse(line)
@@ -93,7 +93,7 @@ def decode_reply(line: bytes) -> Snapshot:
             )
         if "error" in data:
             raise SourceError(f"cannot answer: {_text(data, 'error', re.compile('.{1,500}'))}")
-        return Snapshot(
+        return ProbeSnapshot(
             host=_text(data, "host", re.compile(r"[^\x00-\x1f\x7f]{0,255}")),
             taken_s=_number(data, "taken_s", known=True),
             lost=_integer(data, "lost"),

@@ -22,7 +22,7 @@ from dynamix_ps.metrics.network.connection import Connection, SourceError
 from dynamix_ps.metrics.network.owner import Namespaces, read_owner
 from dynamix_ps.metrics.network.probe_protocol import (
     MAX_REQUEST_BYTES,
-    Snapshot,
+    ProbeSnapshot,
     WatchedProcess,
     decode_request,
     encode_error,
@@ -40,7 +40,7 @@ _SPARE_FILES = 128  # for everything but clients
 _PEER = struct.Struct("iII")  # struct ucred: pid, uid, gid
 
 
-class Collector(Protocol):
+class ConnectionCollector(Protocol):
     """What the probe uses of an EbpfCollector."""
 
     def watch(self, pid: int) -> None: ...
@@ -80,7 +80,9 @@ class _Misbehaved(Exception):
 class Probe:
     """Serves a collector on a socket. `serve` runs until `stop`; `close` releases everything."""
 
-    def __init__(self, collector: Collector, listening: socket.socket, clock: Callable[[], float] = time.monotonic):
+    def __init__(
+        self, collector: ConnectionCollector, listening: socket.socket, clock: Callable[[], float] = time.monotonic
+    ):
         self._collector, self._listening, self._clock = collector, listening, clock
         self._host = socket.gethostname()
         self._namespaces = Namespaces()
@@ -208,17 +210,17 @@ class Probe:
             reply = encode_error(f"{error}")
         client.unsent, client.since_s = memoryview(reply), self._clock()
 
-    def _own(self, client: _Client) -> Snapshot:
+    def _own(self, client: _Client) -> ProbeSnapshot:
         """Raises SourceError if the collector cannot read."""
         return self._snapshot({client.pid: client.process}, self._collector.read(client.pid))
 
-    def _all(self, client: _Client) -> Snapshot:
+    def _all(self, client: _Client) -> ProbeSnapshot:
         """A user sees its own processes, root sees all. Raises SourceError like `_own`."""
         visible = {other.pid: other.process for other in self._clients if client.uid in (0, other.uid)}
         return self._snapshot(visible, tuple(c for c in self._collector.read() if c.pid in visible))
 
-    def _snapshot(self, processes: dict[int, WatchedProcess], connections: tuple[Connection, ...]) -> Snapshot:
-        return Snapshot(
+    def _snapshot(self, processes: dict[int, WatchedProcess], connections: tuple[Connection, ...]) -> ProbeSnapshot:
+        return ProbeSnapshot(
             host=self._host,
             taken_s=time.time(),
             lost=self._collector.lost,

@@ -15,7 +15,7 @@ from dynamix_ps.cli import probe as command
 from dynamix_ps.cli.probe import as_object, render
 from dynamix_ps.errors import EnvironmentNotReady
 from dynamix_ps.metrics.network.host_traffic import PeerTraffic
-from dynamix_ps.metrics.network.probe_protocol import Snapshot
+from dynamix_ps.metrics.network.probe_protocol import ProbeSnapshot
 from tests.probes import FakeCollector, probe_in_thread
 
 PUSH = PeerTraffic(
@@ -24,10 +24,10 @@ PUSH = PeerTraffic(
 OTHER = PeerTraffic(
     "0badcafe", "vm", "worker-0", "10.0.0.9:80", "", 1, math.nan, math.nan, math.nan, math.nan, 0.0, "ebpf", 1e6
 )
-SNAPSHOT = Snapshot("vm", 1_000_000.0, 0, 0.0, (), ())
+SNAPSHOT = ProbeSnapshot("vm", 1_000_000.0, 0, 0.0, (), ())
 
 
-def shown(*pairs: PeerTraffic, snapshot: Snapshot = SNAPSHOT, cpu: float = 0.0025) -> list[list[str]]:
+def shown(*pairs: PeerTraffic, snapshot: ProbeSnapshot = SNAPSHOT, cpu: float = 0.0025) -> list[list[str]]:
     out = io.StringIO()
     Console(file=out, width=150).print(render(pairs, snapshot, cpu))
     return [line.split() for line in out.getvalue().splitlines()]
@@ -49,7 +49,7 @@ def test_runs_and_hosts_are_shown_where_there_are_several() -> None:
 
 
 def test_lost_connections_and_an_empty_table_are_said() -> None:
-    lines = shown(snapshot=Snapshot("vm", 1.0, 7, 0.0, (), ()))
+    lines = shown(snapshot=ProbeSnapshot("vm", 1.0, 7, 0.0, (), ()))
     assert " ".join(lines[0]).endswith("core, 7 connections lost")
     assert "none of your processes" in " ".join(lines[-1])
 

@@ -16,9 +16,9 @@ from dynamix_ps.config.load import dump_config
 from dynamix_ps.errors import ConfigError, EnvironmentNotReady
 from dynamix_ps.messages import Flow, RoleReport, SystemSample
 from dynamix_ps.metrics.network.connection import Connection
-from dynamix_ps.metrics.network.meter import Totals, Traffic
+from dynamix_ps.metrics.network.meter import Totals, Traffic, TrafficSource
 from dynamix_ps.run_record.json_lines import JsonLines
-from server_hooks.monitor import Network, RoleMonitor, data_plane, monitored, role_monitor
+from server_hooks.monitor import RoleMonitor, data_plane, monitored, role_monitor
 from tests.control_plane import config
 
 PATIENCE_S = 30.0
@@ -74,7 +74,10 @@ class Sent:
 
 
 def monitor(
-    network: Network | Callable[[Any], Network], file: Path | None, sent: Sent | None, interval_s: float = 0.001
+    network: TrafficSource | Callable[[Any], TrafficSource],
+    file: Path | None,
+    sent: Sent | None,
+    interval_s: float = 0.001,
 ) -> RoleMonitor:
     make = network if callable(network) else lambda on_event: network
     lines = JsonLines(file) if file else None
@@ -134,7 +137,7 @@ def test_without_any_source_the_machine_is_still_reported() -> None:
 def test_events_of_the_network_are_lines_beside_the_reports(tmp_path: Path) -> None:
     file = tmp_path / "server-1.jsonl"
 
-    def make(on_event: Callable[[str, dict[str, Any]], None]) -> Network:
+    def make(on_event: Callable[[str, dict[str, Any]], None]) -> TrafficSource:
         on_event("degraded", {"what": "network metrics", "detail": "no eBPF"})
         on_event("recovered", {"what": "network metrics"})
         return FakeNetwork(traffic())
@@ -149,7 +152,7 @@ def test_events_of_the_network_are_lines_beside_the_reports(tmp_path: Path) -> N
 
 @pytest.mark.parametrize("fails", ["open", "read"])
 def test_a_fault_of_ours_ends_the_reports_and_is_said_once(tmp_path: Path, fails: str) -> None:
-    def refuse(on_event: object) -> Network:
+    def refuse(on_event: object) -> TrafficSource:
         raise ValueError("broken")
 
     file = tmp_path / "server-1.jsonl"

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from dynamix_ps.metrics.network.btf import KERNEL_BTF, Btf, Field, kernel_types
+from dynamix_ps.metrics.network.btf import KERNEL_BTF, Btf, StructMember, kernel_types
 from dynamix_ps.metrics.network.connection import SourceError
 
 _INT, _POINTER, _ARRAY, _STRUCT, _UNION, _FORWARD, _TYPEDEF, _CONST = 1, 2, 3, 4, 5, 7, 8, 10
@@ -57,16 +57,16 @@ def btf() -> Btf:
 @pytest.mark.parametrize(
     ("path", "field"),
     [
-        ("a", Field(0, 0)),
-        ("x", Field(64, 0)),
-        ("b.second", Field(96, 0)),
-        ("c.second", Field(160, 0)),
-        ("d", Field(192, 5)),
-        ("e", Field(197, 3)),
-        ("f", Field(256, 0)),
+        ("a", StructMember(0, 0)),
+        ("x", StructMember(64, 0)),
+        ("b.second", StructMember(96, 0)),
+        ("c.second", StructMember(160, 0)),
+        ("d", StructMember(192, 5)),
+        ("e", StructMember(197, 3)),
+        ("f", StructMember(256, 0)),
     ],
 )
-def test_places_of_fields(btf: Btf, path: str, field: Field) -> None:
+def test_places_of_fields(btf: Btf, path: str, field: StructMember) -> None:
     assert btf.field("outer", path) == field
     assert btf.offset("outer", path) == field.bit_offset // 8
 

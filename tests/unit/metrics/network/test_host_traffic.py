@@ -8,7 +8,7 @@ import pytest
 
 from dynamix_ps.metrics.network.connection import Connection
 from dynamix_ps.metrics.network.host_traffic import HostTraffic, PeerTraffic, direction
-from dynamix_ps.metrics.network.probe_protocol import Snapshot, WatchedProcess
+from dynamix_ps.metrics.network.probe_protocol import ProbeSnapshot, WatchedProcess
 
 WORKER, SERVER, OTHER = (
     WatchedProcess(11, "worker-0", "0badcafe", "a"),
@@ -23,8 +23,8 @@ def end(pid: int, local: str, remote: str, out: float = 0.0, netns: int = 1, **r
     )
 
 
-def snapshot(taken_s: float, *connections: Connection) -> Snapshot:
-    return Snapshot("vm", taken_s, 0, 0.0, (WORKER, SERVER, OTHER), connections)
+def snapshot(taken_s: float, *connections: Connection) -> ProbeSnapshot:
+    return ProbeSnapshot("vm", taken_s, 0, 0.0, (WORKER, SERVER, OTHER), connections)
 
 
 def pairs(*connections: Connection) -> set[tuple[str, str]]:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from dynamix_ps.metrics.network import probe_protocol
 from dynamix_ps.metrics.network.connection import Connection, SourceError
 from dynamix_ps.metrics.network.probe_protocol import (
-    Snapshot,
+    ProbeSnapshot,
     WatchedProcess,
     decode_reply,
     decode_request,
@@ -25,7 +25,9 @@ from dynamix_ps.metrics.network.probe_protocol import (
 
 CONNECTION = Connection("7:1", 12, 4026531840, "10.0.0.1:80", "[fe80::1]:81", 1e12, 5.0, 3.0, 0.5, 1e-4, 0.0, 9.0)
 UNKNOWN = Connection("8:2", 12, 0, "10.0.0.1:80", "*", 1.0, 2.0, math.nan, closed=True)
-SNAPSHOT = Snapshot("höst", 1.7e9, 4, 0.25, (WatchedProcess(12, "worker-0", "0badcafe", "a"),), (CONNECTION, UNKNOWN))
+SNAPSHOT = ProbeSnapshot(
+    "höst", 1.7e9, 4, 0.25, (WatchedProcess(12, "worker-0", "0badcafe", "a"),), (CONNECTION, UNKNOWN)
+)
 
 counts = st.floats(0, 1e18) | st.just(math.nan)
 connections = st.builds(
@@ -40,7 +42,7 @@ connections = st.builds(
 )
 
 
-def as_dict(snapshot: Snapshot) -> str:
+def as_dict(snapshot: ProbeSnapshot) -> str:
     return repr(dataclasses.asdict(snapshot))  # nan is not equal to itself, its text is
 
 
