@@ -24,11 +24,11 @@ from dynamix_ps.config.load import load_config
 from dynamix_ps.config.schema import Config
 from dynamix_ps.errors import DynamixError, EnvironmentNotReady
 from dynamix_ps.membership.coordinator import Coordinator
-from dynamix_ps.membership.generations import Settings as MembershipSettings
+from dynamix_ps.membership.generations import MembershipSettings
 from dynamix_ps.membership.journal_file import JournalFile
 from dynamix_ps.policy.registry import findings_at_start, make_policy, policy_rng
 from dynamix_ps.rpc.encryption import arbitrators_certificates
-from dynamix_ps.rpc.server import Server
+from dynamix_ps.rpc.server import RpcServer
 from dynamix_ps.run_record.run_folder import RunFolder
 
 if TYPE_CHECKING:
@@ -125,7 +125,7 @@ async def serve(settings: ArbitratorSettings) -> None:
         config, policy, journal, resumed, policy_file, exporter=exporter, n_servers=n_servers, rest=_collect_garbage
     )
     coordination = _coordination(settings, arbitrator, journal, exporter)
-    server = Server(arbitrator, settings.run_id, settings.token, n_workers, settings.certificates, coordination)
+    server = RpcServer(arbitrator, settings.run_id, settings.token, n_workers, settings.certificates, coordination)
     gc.freeze()  # a collection over the loaded modules takes 20 ms
     gc.disable()  # `rest` collects between decisions
     port = await server.start(settings.address)

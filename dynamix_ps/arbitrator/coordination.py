@@ -18,7 +18,7 @@ from dynamix_ps.membership.messages import (
     AskLeave,
     Fenced,
     FromCoordinator,
-    Hello,
+    Join,
     Leave,
     Process,
     Ready,
@@ -31,8 +31,8 @@ from dynamix_ps.rpc.refusals import MalformedMessageError
 
 TICK_S = 0.1  # suspicions are confirmed, and leases run out, also while nobody says anything
 _MAY_TELL: Mapping[str, tuple[type, ...]] = {
-    "worker": (Hello, Suspect, Waiting, Status, Ready, Leave),
-    "server": (Hello, Suspect, Waiting, Fenced),
+    "worker": (Join, Suspect, Waiting, Status, Ready, Leave),
+    "server": (Join, Suspect, Waiting, Fenced),
     "launcher": (Suspect, AskLeave),
 }
 
@@ -127,7 +127,7 @@ class Coordination:
             earlier.put_nowait(None)
         self._streams[sender] = outgoing
         if sender.role != "launcher":
-            self._told.put_nowait(_Told(sender, Hello()))
+            self._told.put_nowait(_Told(sender, Join()))
         listening = asyncio.create_task(self._listen(sender, messages))
         listening.add_done_callback(lambda done: None if _has_left(done) else outgoing.put_nowait(None))
         try:

@@ -65,6 +65,7 @@ On a host
   host_facts      what the host is and has
   reach           listens for other hosts, connects to them, measures rates
   role_group      the started roles: output, ends, signals
+  event_log       where the parts of the launcher tell what happens
   exit_reports    tells the coordinator of an elastic job who has ended, and which workers are to leave
   process         one role as a process
   placement       where roles run within this host, and what changes around them: here, or on a test bed

@@ -2,7 +2,7 @@
 
 A message is one JSON line with its kind and its fields. One that carries bytes says in the line how many follow it:
 
-    {"kind": "output", "role": "worker-0", "last": false, "data_bytes": 5}
+    {"kind": "roleoutput", "role": "worker-0", "last": false, "data_bytes": 5}
     hello
 
 The agent speaks first (`hello`). What a login shell prints before that is skipped.
@@ -19,7 +19,7 @@ from typing import Any
 
 from dynamix_ps.bounded_json import value_in
 
-PROTOCOL = 3
+PROTOCOL = 4
 MAX_LINE_BYTES = 4 << 20  # a cluster file has at most 1 MB, which JSON may write in four
 MAX_DATA_BYTES = 1 << 20
 _MAX_GREETING_BYTES = 64 << 10
@@ -56,7 +56,7 @@ class Reach:
 
 @dataclass(frozen=True, slots=True)
 class Prepare:
-    """Get ready for a run: quotas, probe, ports. Answer: `Ready` or `Refused`."""
+    """Get ready for a run: quotas, probe, ports. Answer: `Prepared` or `RequestRefused`."""
 
     run_id: str
     host: str  # this one's name in the cluster file
@@ -114,8 +114,8 @@ class Signal:
 
 
 @dataclass(frozen=True, slots=True)
-class Finish:
-    """The run is over: send the rest of the files, remove everything, answer `Finished`."""
+class CleanUp:
+    """The run is over: send the rest of the files, remove everything, answer `CleanedUp`."""
 
 
 # -- from an agent to the launcher ------------------------------------------------------------------------------------
@@ -160,7 +160,7 @@ class Reached:
 
 
 @dataclass(frozen=True, slots=True)
-class Ready:
+class Prepared:
     """Answer to `Prepare`."""
 
     address: str  # under which the other hosts reach this one
@@ -170,7 +170,7 @@ class Ready:
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
+class RequestRefused:
     """A message could not be followed, so the run ends with this code and reason."""
 
     exit_code: int
@@ -185,7 +185,7 @@ class Started:
 
 
 @dataclass(frozen=True, slots=True)
-class Output:
+class RoleOutput:
     """What a role has printed. `last`: nothing follows."""
 
     role: str
@@ -194,7 +194,7 @@ class Output:
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class RoleEnded:
     """A role has ended, `ago_s` before this message was sent."""
 
     role: str
@@ -211,7 +211,7 @@ class Suspended:
 
 
 @dataclass(frozen=True, slots=True)
-class Event:
+class RunEvent:
     """Something for the events of the run."""
 
     event: str
@@ -226,8 +226,8 @@ class Notice:
 
 
 @dataclass(frozen=True, slots=True)
-class Finished:
-    """Answer to `Finish`: nothing of the run is left on this host. No message follows."""
+class CleanedUp:
+    """Answer to `CleanUp`: nothing of the run is left on this host. No message follows."""
 
 
 # -- both ways --------------------------------------------------------------------------------------------------------
@@ -253,21 +253,21 @@ class Alive:
 
 
 ToAgent = (
-    Inspect | Reach | Prepare | Begin | StartAgain | ForCoordinator | SetSpeeds | Signal | Finish | FilePart | Alive
+    Inspect | Reach | Prepare | Begin | StartAgain | ForCoordinator | SetSpeeds | Signal | CleanUp | FilePart | Alive
 )
 FromAgent = (
     Hello
     | Inspected
     | Reached
-    | Ready
-    | Refused
+    | Prepared
+    | RequestRefused
     | Started
-    | Output
-    | Ended
+    | RoleOutput
+    | RoleEnded
     | Suspended
-    | Event
+    | RunEvent
     | Notice
-    | Finished
+    | CleanedUp
     | FilePart
     | Alive
 )

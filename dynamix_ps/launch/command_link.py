@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from dynamix_ps.errors import EnvironmentNotReady
 from dynamix_ps.launch.agent import HEARTBEAT_S, LEASE_S, hello
 from dynamix_ps.launch.agent_link import AgentLink, Deliver
-from dynamix_ps.launch.agent_messages import Alive, Decoder, FromAgent, Hello, Message, Ready, ToAgent
+from dynamix_ps.launch.agent_messages import Alive, Decoder, FromAgent, Hello, Message, Prepared, ToAgent
 from dynamix_ps.launch.logs import LineSplitter
 from dynamix_ps.launch.message_stream import MessageStream
 from dynamix_ps.launch.process import tie_to_parent
@@ -171,7 +171,7 @@ class CommandLink:
         if isinstance(message, Hello):
             self._greet(message)
         elif isinstance(message, FromAgent):
-            self._ready |= isinstance(message, Ready)
+            self._ready |= isinstance(message, Prepared)
             self._deliver(self._host, message)
         else:
             self._lose(f"its agent sent {type(message).__name__}, which is for agents")

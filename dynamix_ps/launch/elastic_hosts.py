@@ -13,7 +13,15 @@ from typing import Any
 
 from dynamix_ps.config.role_hosts import role_hosts
 from dynamix_ps.errors import DynamixError, PeerLostError
-from dynamix_ps.launch.agent_messages import Ended, FilePart, Finish, ForCoordinator, Notice, Refused, StartAgain
+from dynamix_ps.launch.agent_messages import (
+    CleanUp,
+    FilePart,
+    ForCoordinator,
+    Notice,
+    RequestRefused,
+    RoleEnded,
+    StartAgain,
+)
 from dynamix_ps.launch.logs import RoleLog
 from dynamix_ps.launch.plan import JobRole
 from dynamix_ps.launch.restarts import RestartBudget, Restarts
@@ -127,7 +135,7 @@ class ElasticHosts(RunHosts):
         for state in lost:
             state.lost_with = host
             self._show(state.role.name, state.log.write(b"", final=True), state.log.problem is not None)
-            self._ended(state, Ended(state.role.name, -signal.SIGKILL, 0.0))
+            self._ended(state, RoleEnded(state.role.name, -signal.SIGKILL, 0.0))
 
     def _reach_again(self, host: str) -> None:
         """Have another agent started on a host whose one is gone."""
@@ -179,7 +187,7 @@ class ElasticHosts(RunHosts):
             self._ask_to_leave(role)
         self._let_go(host)
 
-    def _ended(self, state: RoleState, message: Ended) -> None:
+    def _ended(self, state: RoleState, message: RoleEnded) -> None:
         super()._ended(state, message)
         role = state.role
         if self._is_elastic and message.exit_code != 0:
@@ -189,7 +197,7 @@ class ElasticHosts(RunHosts):
                 self._go_on(state, message)
         self._let_go(role.host)
 
-    def _go_on(self, state: RoleState, message: Ended) -> None:
+    def _go_on(self, state: RoleState, message: RoleEnded) -> None:
         """A role is lost, and the job goes on: tell of it, and plan its next start."""
         role = state.role
         if role.number is not None:
@@ -208,7 +216,7 @@ class ElasticHosts(RunHosts):
     def _let_go(self, host: str) -> None:
         """Let a host that is told to end do so, if nothing runs there any more."""
         if host in self._leaving and self._has_ended(host):
-            self._links[host].send(Finish())
+            self._links[host].send(CleanUp())
 
     def _has_ended(self, host: str) -> bool:
         """Whether all that was started there has ended."""
@@ -226,7 +234,7 @@ class ElasticHosts(RunHosts):
         elif self._restarts.kept_out(name, now_s):
             self._tell("kept_out", role=name)
 
-    def _refused(self, host: str, message: Refused) -> None:
+    def _refused(self, host: str, message: RequestRefused) -> None:
         if host in self._away.awaited:
             self._give_up(host, message.reason)
         else:

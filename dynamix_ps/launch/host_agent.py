@@ -29,17 +29,17 @@ from dynamix_ps.errors import DynamixError, EnvironmentNotReady
 from dynamix_ps.launch.agent_messages import (
     Alive,
     Begin,
-    Event,
+    CleanedUp,
+    CleanUp,
     FilePart,
-    Finish,
-    Finished,
     ForCoordinator,
     FromAgent,
     Inspect,
     Prepare,
+    Prepared,
     Reach,
-    Ready,
-    Refused,
+    RequestRefused,
+    RunEvent,
     SetSpeeds,
     Signal,
     StartAgain,
@@ -128,14 +128,14 @@ class HostAgent:
         self.finished = False  # nothing follows
 
     def receive(self, message: ToAgent) -> None:
-        """Do what a message says; what cannot be done is answered by `Refused`."""
+        """Do what a message says; what cannot be done is answered by `RequestRefused`."""
         self._check_files()
         try:
             self._follow(message)
         except DynamixError as error:
-            self._send(Refused(error.exit_code, str(error)))
+            self._send(RequestRefused(error.exit_code, str(error)))
         except (OSError, ValueError) as error:
-            self._send(Refused(EnvironmentNotReady.exit_code, f"cannot prepare the run: {error}"))
+            self._send(RequestRefused(EnvironmentNotReady.exit_code, f"cannot prepare the run: {error}"))
 
     def tick(self) -> None:
         """Notice what no descriptor tells. Call it a few times per second."""
@@ -149,7 +149,7 @@ class HostAgent:
         if self._finishing and sent and not self.finished:
             self.close()
             self.finished = True
-            self._send(Finished())
+            self._send(CleanedUp())
 
     def close(self) -> None:
         """End what still runs and remove everything. May be called twice."""
@@ -159,7 +159,7 @@ class HostAgent:
 
     def event(self, kind: str, **fields: object) -> None:
         """Of the probe and of the reaper."""
-        self._send(Event(kind, {name: str(value) for name, value in fields.items()}))
+        self._send(RunEvent(kind, {name: str(value) for name, value in fields.items()}))
 
     def _send_files(self) -> bool:
         """Send what is new in the run folder, as far as there is room. Returns whether all was sent."""
@@ -199,7 +199,7 @@ class HostAgent:
             self._set_speeds(message, self._run_at_hand().emulation)
         elif isinstance(message, Signal):
             self._roles.signal(message.roles, message.number)
-        elif isinstance(message, Finish):
+        elif isinstance(message, CleanUp):
             self._roles.tick()
             self._roles.end(_END_GRACE_S)
             self._finishing = True
@@ -256,7 +256,7 @@ class HostAgent:
         self._held.callback(self._probe.close)
         run.probe = self._probe.socket
         self._run = run
-        self._send(Ready(run.address, *ports, run.emulation.description))
+        self._send(Prepared(run.address, *ports, run.emulation.description))
 
     def _begin(self, message: Begin, run: _Prepared) -> None:
         certificates = run.scratch / "certificates" if message.certificates else None

@@ -12,7 +12,7 @@ from dynamix_ps.config import variables
 from dynamix_ps.config.role_hosts import address_of, role_hosts
 from dynamix_ps.config.schema import Config
 from dynamix_ps.launch.agent_link import Target
-from dynamix_ps.launch.agent_messages import FromAgent, Hello, Inspect, Inspected, Reach, Reached, Refused
+from dynamix_ps.launch.agent_messages import FromAgent, Hello, Inspect, Inspected, Reach, Reached, RequestRefused
 from dynamix_ps.launch.code_files import code_folder
 from dynamix_ps.launch.host_links import HostLinks
 from dynamix_ps.launch.plan import hosts_with_roles
@@ -105,7 +105,7 @@ class Inspection:
             self._answers[host] = HostAnswer(message, ahead_s, on_the_way_s / 2)
         elif isinstance(message, Reached):
             self._take(host, message)
-        elif isinstance(message, Refused):
+        elif isinstance(message, RequestRefused):
             self._refused[host] = message.reason
 
     def _ask(self) -> None:

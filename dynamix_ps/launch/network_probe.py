@@ -8,12 +8,12 @@ import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Protocol
 
 from dynamix_ps.config import variables
 from dynamix_ps.config.role_hosts import HERE
 from dynamix_ps.config.schema import Config
 from dynamix_ps.errors import EnvironmentNotReady
+from dynamix_ps.launch.event_log import EventLog
 from dynamix_ps.launch.process import tie_to_parent
 from dynamix_ps.launch.verdict import how_it_ended
 from dynamix_ps.metrics.network.connection import SourceError
@@ -33,12 +33,6 @@ _READY = "ready "  # what the probe prints when it answers
 _ERROR = "error: "  # how lines of the probe begin that say why it ends
 
 
-class Events(Protocol):
-    """The part of a Recorder that is used here."""
-
-    def event(self, kind: str, **fields: Any) -> None: ...
-
-
 class NetworkProbe:
     """Finds a probe of the host that answers, or starts one in the scratch folder; roles do not wait for that.
 
@@ -54,7 +48,7 @@ class NetworkProbe:
     """
 
     def __init__(
-        self, config: Config, run_id: str, scratch: Path, log_file: Path, events: Events, host: str = HERE
+        self, config: Config, run_id: str, scratch: Path, log_file: Path, events: EventLog, host: str = HERE
     ) -> None:
         self._log_file, self._events = log_file, events
         self._process: subprocess.Popen[bytes] | None = None

@@ -7,7 +7,7 @@ from typing import Protocol
 
 from dynamix_ps.launch.placement import Placement, Speeds
 from dynamix_ps.launch.shown_output import PrefixedOutput
-from dynamix_ps.launch.verdict import Progress
+from dynamix_ps.launch.verdict import RunProgress
 from dynamix_ps.report.live.view import LiveView
 from dynamix_ps.report.recorder import Recorder
 from dynamix_ps.run_record.iteration_mark import read_mark
@@ -46,7 +46,7 @@ class Observer:
         self._refreshed_s = 0.0
         self.problem: str | None = None
 
-    def __call__(self) -> Progress:
+    def __call__(self) -> RunProgress:
         """Take in news. Raises DynamixError when speeds or links cannot be set."""
         try:
             self._recorder.poll()
@@ -80,10 +80,10 @@ class Observer:
                 detail = "it died too often and is not started again"
                 self._recorder.event("degraded", what="arbitrator", detail=detail)
 
-    def _progress(self) -> Progress:
+    def _progress(self) -> RunProgress:
         state = self._recorder.state
         workers = state.workers.values()
-        return Progress(
+        return RunProgress(
             started=frozenset(worker.rank for worker in workers if worker.started_s is not None),
             finished=frozenset(worker.rank for worker in workers if worker.train_s is not None),
             errors={worker.rank: worker.error for worker in workers if worker.error},

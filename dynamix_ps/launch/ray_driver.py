@@ -2,8 +2,8 @@
 
 `python -m dynamix_ps.launch.ray_driver WORKERS CPUS`, which the launcher starts (ray_job.py): Ray has threads and
 signal handlers of its own, which are not for the launcher. It answers in lines of JSON: that it waits, why there are no
-places, or `Places`. Then it serves the commands of ray_stream.py until its input closes, and leaves Ray, which ends the
-actors and frees the places.
+places, or `RayPlacement`. Then it serves the commands of ray_stream.py until its input closes, and leaves Ray, which
+ends the actors and frees the places.
 
 The only module that imports Ray.
 """
@@ -31,7 +31,7 @@ from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from dynamix_ps.errors import EnvironmentNotReady
 from dynamix_ps.launch.ray_agent import PIECE_BYTES, NodeAgent
-from dynamix_ps.launch.ray_job import ADDRESS, Node, Places
+from dynamix_ps.launch.ray_job import ADDRESS, RayNode, RayPlacement
 from dynamix_ps.launch.ray_stream import listen, received_streams, tell_end
 
 _ANSWER_S = 5.0  # of the address; Ray itself tries for minutes
@@ -56,7 +56,7 @@ class Driver:
         self._agents: dict[str, Any] = {}  # actors, by the id of the node
         self._carrying: list[threading.Thread] = []
 
-    def take(self, workers: int, cpus: int) -> tuple[Node, ...]:
+    def take(self, workers: int, cpus: int) -> tuple[RayNode, ...]:
         """Take a place for each worker, and start an actor on every node that has one.
 
         A place has so many CPUs, and a GPU if the cluster has that many. Ray says on which nodes they are.
@@ -83,7 +83,7 @@ class Driver:
         except (RayError, TypeError, ValueError) as error:
             raise EnvironmentNotReady(f"Ray cannot start an actor on a node of the job: {last_lines(error)}") from error
         return tuple(
-            Node(node, addresses[node], len(here), tuple(numbers[index] for index in here if gpus))
+            RayNode(node, addresses[node], len(here), tuple(numbers[index] for index in here if gpus))
             for node, here in indices.items()
         )
 
@@ -239,7 +239,7 @@ def main(arguments: Sequence[str]) -> int:
         driver = Driver(gone, answer)
         nodes = driver.take(workers, cpus)
         listener, name = listen()
-        answer(asdict(Places(nodes, name)))
+        answer(asdict(RayPlacement(nodes, name)))
         driver.serve(listener)
     except EnvironmentNotReady as error:
         answer({"refused": str(error)})

@@ -44,7 +44,7 @@ _ADVICE = (
 
 
 @dataclass(frozen=True, slots=True)
-class Node:
+class RayNode:
     """A node that has workers. `devices`: numbers of the GPUs that Ray gives them."""
 
     id: str
@@ -54,10 +54,10 @@ class Node:
 
 
 @dataclass(frozen=True, slots=True)
-class Places:
+class RayPlacement:
     """Where the workers are, in their order, and the socket on which the driver serves ray_stream.py."""
 
-    nodes: tuple[Node, ...]
+    nodes: tuple[RayNode, ...]
     socket: str
 
 
@@ -68,7 +68,7 @@ class RayJob:
 
     def __init__(self, environ: Mapping[str, str]) -> None:
         self._environ = environ
-        self._nodes: dict[str, Node] = {}  # by address
+        self._nodes: dict[str, RayNode] = {}  # by address
         self._socket = ""
         self.name = f"Ray at {environ[ADDRESS]}"
 
@@ -106,7 +106,7 @@ class RayJob:
         argv = (sys.executable, *_STREAM, self._socket, self._nodes[host].id)
         return AgentCommand(argv, f"Ray's actor on {host}", environ=self._environ, advice=partial(advice, host))
 
-    def _take(self, workers: int, cpus: int) -> Places:
+    def _take(self, workers: int, cpus: int) -> RayPlacement:
         """Start the driver, which ends with this object at the latest, and wait for its answer."""
         said = tempfile.TemporaryFile()  # noqa: SIM115  the driver writes to it until its end
         process = subprocess.Popen(
@@ -126,8 +126,8 @@ class RayJob:
             elif "refused" in answer:
                 raise EnvironmentNotReady(answer["refused"])
             else:
-                nodes = (Node(**{**node, "devices": tuple(node["devices"])}) for node in answer["nodes"])
-                return Places(tuple(nodes), answer["socket"])
+                nodes = (RayNode(**{**node, "devices": tuple(node["devices"])}) for node in answer["nodes"])
+                return RayPlacement(tuple(nodes), answer["socket"])
         said.seek(0)
         lines = [line.strip() for line in said.read().decode(errors="replace").splitlines() if line.strip()]
         words = "; ".join(lines[-_LAST_LINES:]) or "it said nothing"

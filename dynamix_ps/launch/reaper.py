@@ -12,26 +12,20 @@ import select
 import subprocess
 import sys
 from pathlib import Path
-from typing import Protocol
 
 from dynamix_ps.errors import EnvironmentNotReady
 from dynamix_ps.launch.cleanup import release
+from dynamix_ps.launch.event_log import EventLog
 from dynamix_ps.launch.holdings import Holdings
 
 WHAT = "cleanup after a killed launcher"
 _MOST_RESTARTS = 3  # whoever kills it more often does so on purpose
 
 
-class Events(Protocol):
-    """The part of a Recorder that is used here."""
-
-    def event(self, kind: str, **fields: object) -> None: ...
-
-
 class Reaper:
     """The reaper of a launcher, which starts it again when somebody kills it."""
 
-    def __init__(self, holdings: Holdings, events: Events) -> None:
+    def __init__(self, holdings: Holdings, events: EventLog) -> None:
         self._holdings = holdings
         self._events = events
         self._restarts_left = _MOST_RESTARTS

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
-from dynamix_ps.launch.agent_messages import Ended, FromAgent, Output, Started, Suspended
+from dynamix_ps.launch.agent_messages import FromAgent, RoleEnded, RoleOutput, Started, Suspended
 from dynamix_ps.launch.plan import RoleSpec, role_environment
 from dynamix_ps.launch.process import READ_BYTES, RoleProcess
 
@@ -21,7 +21,7 @@ class RoleGroup:
 
     Args:
         selector: of the loop; the data of each of its keys is a function to call when the key is ready.
-        send: called with Started, Output, Ended and Suspended.
+        send: called with Started, RoleOutput, RoleEnded and Suspended.
         environ: the environment around the roles.
         has_room: whether output can be taken in now. While not, the roles wait with it.
         before_end: called before the end of a role is told, to tell what it has left first.
@@ -97,13 +97,13 @@ class RoleGroup:
         if not process.pipe.closed:
             self._unlisten(process)
             for data in process.drain():
-                self._send(Output(process.spec.name, False, data))
+                self._send(RoleOutput(process.spec.name, False, data))
             process.pipe.close()
-            self._send(Output(process.spec.name, True, b""))
+            self._send(RoleOutput(process.spec.name, True, b""))
         self._before_end()
         assert process.exit_code is not None
         assert process.ended_s is not None
-        self._send(Ended(process.spec.name, process.exit_code, time.monotonic() - process.ended_s))
+        self._send(RoleEnded(process.spec.name, process.exit_code, time.monotonic() - process.ended_s))
 
     def _read(self, process: RoleProcess) -> None:
         name = process.spec.name
@@ -116,7 +116,7 @@ class RoleGroup:
         if not data:  # it has closed its output, and may run on
             self._unlisten(process)
             process.pipe.close()
-        self._send(Output(name, not data, data))
+        self._send(RoleOutput(name, not data, data))
 
     def _set_listening(self, listening: bool) -> None:
         self._listening = listening

@@ -7,7 +7,6 @@ import os
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Protocol
 
 from dynamix_ps.config.load import dump_config
 from dynamix_ps.config.role_hosts import address_of, role_hosts
@@ -17,17 +16,17 @@ from dynamix_ps.launch.agent_link import AgentLink, Target
 from dynamix_ps.launch.agent_messages import (
     Alive,
     Begin,
-    Ended,
-    Event,
+    CleanedUp,
+    CleanUp,
     FilePart,
-    Finish,
-    Finished,
     FromAgent,
     Notice,
-    Output,
     Prepare,
-    Ready,
-    Refused,
+    Prepared,
+    RequestRefused,
+    RoleEnded,
+    RoleOutput,
+    RunEvent,
     SetSpeeds,
     Signal,
     Started,
@@ -35,6 +34,7 @@ from dynamix_ps.launch.agent_messages import (
 )
 from dynamix_ps.launch.authority import Authority
 from dynamix_ps.launch.away_hosts import AwayHosts
+from dynamix_ps.launch.event_log import EventLog
 from dynamix_ps.launch.folder_mirror import FolderReceiver, parts_of
 from dynamix_ps.launch.host_links import HostLinks
 from dynamix_ps.launch.inspection import HostReport, Inspection
@@ -58,12 +58,6 @@ class HostRefused(DynamixError):
         self.exit_code = exit_code
 
 
-class Events(Protocol):
-    """The part of a Recorder that is used here."""
-
-    def event(self, kind: str, **fields: object) -> None: ...
-
-
 class RunHosts:
     """All hosts that have a role, of a job in which none comes or goes (elastic_hosts.py has the others).
 
@@ -82,7 +76,7 @@ class RunHosts:
         config: Config,
         folder: RunFolder,
         target: Target,
-        events: Events,
+        events: EventLog,
         show: Show,
         interrupts: Interrupts,
         authority: Authority | None = None,
@@ -93,7 +87,7 @@ class RunHosts:
         self.roles = {role.name: RoleState(role, RoleLog(folder.log_file(role.name))) for role in job_roles(config)}
         self._links = HostLinks(target, self._receive)
         self._inspection: Inspection | None = None  # while it goes on
-        self._ready: dict[str, Ready] = {}
+        self._ready: dict[str, Prepared] = {}
         self._finished: set[str] = set()
         self._receivers: dict[str, FolderReceiver] = {}  # by host
         self._news_s = 0.0  # monotonic
@@ -226,7 +220,7 @@ class RunHosts:
         """
         ready = {name: link for name, link in self._links.items() if name in self._ready and not link.lost}
         for link in ready.values():
-            link.send(Finish())
+            link.send(CleanUp())
         self._news_s = time.monotonic()
         while any(name not in self._finished and not link.lost for name, link in ready.items()):
             self.pump(_TICK_S)
@@ -266,31 +260,31 @@ class RunHosts:
     def _take_in(self, host: str, message: FromAgent) -> None:
         if not isinstance(message, Alive):
             self._news_s = time.monotonic()
-        if isinstance(message, Output):
+        if isinstance(message, RoleOutput):
             state = self._state(host, message.role)
             lines = state.log.write(message.data, final=message.last)
             self._show(message.role, lines, state.log.problem is not None)
         elif isinstance(message, Started):
             self._state(host, message.role).started = True
-        elif isinstance(message, Ended):
+        elif isinstance(message, RoleEnded):
             self._ended(self._state(host, message.role), message)
         elif isinstance(message, Suspended):
             self._state(host, message.role).suspended = message.suspended
         elif isinstance(message, FilePart):
             self._take(host, message)
-        elif isinstance(message, Event):
+        elif isinstance(message, RunEvent):
             self._record(host, message)
-        elif isinstance(message, Ready):
+        elif isinstance(message, Prepared):
             self._ready[host] = message
-        elif isinstance(message, Finished):
+        elif isinstance(message, CleanedUp):
             self._finished.add(host)
-        elif isinstance(message, Refused):
+        elif isinstance(message, RequestRefused):
             self._refused(host, message)
 
-    def _ended(self, state: RoleState, message: Ended) -> None:
+    def _ended(self, state: RoleState, message: RoleEnded) -> None:
         state.exit_code, state.ended_s = message.exit_code, time.monotonic() - message.ago_s
 
-    def _refused(self, host: str, message: Refused) -> None:
+    def _refused(self, host: str, message: RequestRefused) -> None:
         reason = message.reason if len(self.names) == 1 else f"host {host}: {message.reason}"
         self._refusal = self._refusal or HostRefused(message.exit_code, reason)
 
@@ -310,7 +304,7 @@ class RunHosts:
         except (OSError, ValueError) as error:
             self.problem = self.problem or f"files of host {host}: {error}; part of the record is lost"
 
-    def _record(self, host: str, event: Event) -> None:
+    def _record(self, host: str, event: RunEvent) -> None:
         """Record an event of an agent, with the host in its detail where there are several."""
         fields = dict(event.fields)
         if len(self.names) > 1 and "detail" in fields:

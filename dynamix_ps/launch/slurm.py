@@ -21,7 +21,7 @@ from functools import partial
 from dynamix_ps.config.schema import Host
 from dynamix_ps.errors import EnvironmentNotReady, UsageError
 from dynamix_ps.launch.command_link import AgentCommand, agent_argv
-from dynamix_ps.launch.slurm_nodes import Node, job_nodes
+from dynamix_ps.launch.slurm_nodes import SlurmNode, job_nodes
 
 _READ_S = 10.0
 _STEP = (
@@ -55,7 +55,7 @@ class SlurmJob:
 
     starts_own_agent = False
 
-    def __init__(self, nodes: Sequence[Node], environ: Mapping[str, str]) -> None:
+    def __init__(self, nodes: Sequence[SlurmNode], environ: Mapping[str, str]) -> None:
         self._nodes = {node.name: node for node in nodes}
         self._environ = environ
         self.name = f"Slurm job {environ['SLURM_JOB_ID']}"

@@ -21,7 +21,7 @@ _COUNT = re.compile(r"([0-9]{1,6})(?:\(x([0-9]{1,6})\))?")
 
 
 @dataclass(frozen=True, slots=True)
-class Node:
+class SlurmNode:
     """One node of a job.
 
     Attributes:
@@ -34,7 +34,7 @@ class Node:
     component: int | None = None
 
 
-def job_nodes(environ: Mapping[str, str]) -> tuple[Node, ...]:
+def job_nodes(environ: Mapping[str, str]) -> tuple[SlurmNode, ...]:
     """The nodes of the job around this process, in Slurm's order; none outside of a job.
 
     Raises:
@@ -59,7 +59,7 @@ def job_nodes(environ: Mapping[str, str]) -> tuple[Node, ...]:
     return tuple(nodes)
 
 
-def _nodes(environ: Mapping[str, str], suffix: str, component: int | None) -> Iterator[Node]:
+def _nodes(environ: Mapping[str, str], suffix: str, component: int | None) -> Iterator[SlurmNode]:
     list_name, tasks_name = f"SLURM_JOB_NODELIST{suffix}", f"SLURM_TASKS_PER_NODE{suffix}"
     names = tuple(expand_nodes(environ.get(list_name, ""), list_name))
     tasks: tuple[int | None, ...] = (None,) * len(names)
@@ -71,7 +71,7 @@ def _nodes(environ: Mapping[str, str], suffix: str, component: int | None) -> It
                 f"{list_name} names {len(names)} nodes and {tasks_name} {len(tasks)} (got {environ.get(tasks_name)!r})"
             )
     for name, count in zip(names, tasks, strict=True):
-        yield Node(name, count, component)
+        yield SlurmNode(name, count, component)
 
 
 def expand_nodes(text: str, variable: str = "node list") -> Iterator[str]:

@@ -14,8 +14,8 @@ from dynamix_ps.launch.shown_output import Show
 from dynamix_ps.launch.verdict import (
     Ending,
     Limits,
-    Progress,
     RoleStatus,
+    RunProgress,
     goes_on_without,
     how_it_ended,
     interrupted,
@@ -43,14 +43,14 @@ class Supervisor:
         self,
         hosts: ElasticHosts,
         show: Show,
-        observe: Callable[[], Progress],
+        observe: Callable[[], RunProgress],
         interrupts: Interrupts,
         limits: Limits,
     ) -> None:
         self._hosts, self._show, self._observe = hosts, show, observe
         self._interrupts, self._limits = interrupts, limits
         self._began_s = 0.0
-        self._progress = Progress()
+        self._progress = RunProgress()
         self._left_behind_s: dict[str, float] = {}  # since when
 
     def run(self) -> Ending:

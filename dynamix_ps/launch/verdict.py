@@ -49,7 +49,7 @@ class RoleStatus:
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class RunProgress:
     """What the workers' hooks have reported so far, by rank."""
 
     started: frozenset[int] = frozenset()
@@ -86,13 +86,13 @@ def interrupted(by: str) -> Ending:
     return Ending(INTERRUPTED_EXIT_CODE, f"interrupted by {by}")
 
 
-def lost_hosts(lost: Mapping[str, str], roles: Mapping[str, Sequence[str]], progress: Progress) -> Ending:
+def lost_hosts(lost: Mapping[str, str], roles: Mapping[str, Sequence[str]], progress: RunProgress) -> Ending:
     """The job cannot go on without these hosts. `lost`: reasons by host; `roles`: what ran there."""
     said = "; ".join(f"host {name} is lost: {why} (it ran {_names(roles[name])})" for name, why in lost.items())
     return Ending(JobFailed.exit_code, said, by_loss=progress.founded)
 
 
-def goes_on_without(kinds: Collection[str], progress: Progress, limits: Limits) -> bool:
+def goes_on_without(kinds: Collection[str], progress: RunProgress, limits: Limits) -> bool:
     """Whether a job can go on without a host that has roles of these kinds.
 
     Whether enough of them are left is for `judge`, as where they are lost one by one.
@@ -100,7 +100,7 @@ def goes_on_without(kinds: Collection[str], progress: Progress, limits: Limits) 
     return limits.elastic and progress.founded and {"worker", "server"}.issuperset(kinds)
 
 
-def judge(roles: Sequence[RoleStatus], progress: Progress, now_s: float, limits: Limits) -> Ending | None:
+def judge(roles: Sequence[RoleStatus], progress: RunProgress, now_s: float, limits: Limits) -> Ending | None:
     """How the run ended, or none while it goes on. `now_s` counts from the start of the roles."""
     gone = [role for role in roles if role.rank in progress.left and role.exit_code is not None]
     there = [role for role in roles if role not in gone]
@@ -121,7 +121,7 @@ def judge(roles: Sequence[RoleStatus], progress: Progress, now_s: float, limits:
     return replace(ending, reason=f"{cause}; {ending.reason}")
 
 
-def lost_roles(roles: Sequence[RoleStatus], progress: Progress, limits: Limits) -> list[RoleStatus]:
+def lost_roles(roles: Sequence[RoleStatus], progress: RunProgress, limits: Limits) -> list[RoleStatus]:
     """Roles that have crashed and do not end the job, in the order of their ends.
 
     The scheduler, if it is started again. Of workers and of servers all that have crashed, or none: before the members
@@ -139,7 +139,7 @@ def lost_roles(roles: Sequence[RoleStatus], progress: Progress, limits: Limits) 
     return sorted(lost, key=lambda role: role.ended_s)
 
 
-def left_behind(roles: Sequence[RoleStatus], progress: Progress) -> list[str]:
+def left_behind(roles: Sequence[RoleStatus], progress: RunProgress) -> list[str]:
     """Roles that run without being members any more: servers, and when all workers that are have finished, all of them.
 
     They were cut off or stopped, and have not heard of it, or come too late. The end of the data plane waits for their
@@ -158,7 +158,7 @@ def left_behind(roles: Sequence[RoleStatus], progress: Progress) -> list[str]:
     ]
 
 
-def _crashed(roles: Sequence[RoleStatus], progress: Progress, now_s: float, limits: Limits) -> Ending | None:
+def _crashed(roles: Sequence[RoleStatus], progress: RunProgress, now_s: float, limits: Limits) -> Ending | None:
     failed = [role for role in roles if role.exit_code not in (None, 0)]
     if not failed:
         return None
@@ -184,7 +184,7 @@ def _crashed(roles: Sequence[RoleStatus], progress: Progress, now_s: float, limi
     return Ending(JobFailed.exit_code, reason, (first.name,), by_loss=by_loss)
 
 
-def _erred_last(failed: Sequence[RoleStatus], progress: Progress) -> bool:
+def _erred_last(failed: Sequence[RoleStatus], progress: RunProgress) -> bool:
     """Whether the job ended with an error of the script, which would come again."""
     causes = [role for role in failed if role.exit_code not in (PeerLostError.exit_code, TimedOut.exit_code)]
     if not causes:
@@ -193,7 +193,7 @@ def _erred_last(failed: Sequence[RoleStatus], progress: Progress) -> bool:
     return (last.exit_code or 0) > 0 and last.rank in progress.errors
 
 
-def _too_few(first: RoleStatus, failed: Sequence[RoleStatus], progress: Progress) -> str:
+def _too_few(first: RoleStatus, failed: Sequence[RoleStatus], progress: RunProgress) -> str:
     """Why an elastic job does not go on without those that have crashed."""
     if first.role == "server":
         return "no server is left"
@@ -202,7 +202,7 @@ def _too_few(first: RoleStatus, failed: Sequence[RoleStatus], progress: Progress
     return told[-1] if progress.finishing and told else "no worker is left that has the state of the training"
 
 
-def _cause(role: RoleStatus, progress: Progress) -> str:
+def _cause(role: RoleStatus, progress: RunProgress) -> str:
     """How, when and why a role has ended."""
     told = progress.errors.get(role.rank) if role.rank is not None else None
     how = f"was lost with host {role.lost_with}" if role.lost_with else how_it_ended(role.exit_code)
@@ -214,7 +214,7 @@ def _completed(
     servers: Sequence[RoleStatus],
     lost: Sequence[RoleStatus],
     gone: Sequence[RoleStatus],
-    progress: Progress,
+    progress: RunProgress,
     now_s: float,
     limits: Limits,
 ) -> Ending | None:
@@ -237,7 +237,7 @@ def _completed(
 
 
 def _finished(
-    workers: Sequence[RoleStatus], lost: Sequence[RoleStatus], gone: Sequence[RoleStatus], progress: Progress
+    workers: Sequence[RoleStatus], lost: Sequence[RoleStatus], gone: Sequence[RoleStatus], progress: RunProgress
 ) -> str:
     causes = [f"{worker.name} left{_when(worker, progress)}" for worker in gone]
     causes += [_cause(role, progress) for role in lost]
@@ -251,7 +251,7 @@ _ATTACH = "does the script call attach() of dynamix_ps.torch or dynamix_ps.mxnet
 
 
 def _left_early(
-    workers: Sequence[RoleStatus], servers: Sequence[RoleStatus], progress: Progress, now_s: float, limits: Limits
+    workers: Sequence[RoleStatus], servers: Sequence[RoleStatus], progress: RunProgress, now_s: float, limits: Limits
 ) -> Ending | None:
     still = [worker.name for worker in workers if worker.exit_code is None]
     if not still:
@@ -269,7 +269,7 @@ def _left_early(
     return None
 
 
-def _late(workers: Sequence[RoleStatus], progress: Progress, now_s: float, limits: Limits) -> Ending | None:
+def _late(workers: Sequence[RoleStatus], progress: RunProgress, now_s: float, limits: Limits) -> Ending | None:
     awaited = [worker for worker in workers if worker.exit_code is None and not worker.late]
     missing = [worker for worker in awaited if worker.rank not in progress.started]
     if missing and now_s >= limits.launch_s:
@@ -297,7 +297,7 @@ def how_it_ended(exit_code: int | None) -> str:
         return f"was killed by signal {-exit_code}"
 
 
-def _when(role: RoleStatus, progress: Progress) -> str:
+def _when(role: RoleStatus, progress: RunProgress) -> str:
     if role.rank is None or role.rank in progress.finished:
         return ""
     if role.rank not in progress.started:

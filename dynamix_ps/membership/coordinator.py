@@ -1,6 +1,6 @@
 """Decides who is lost and who may enter. A pure state machine: messages and the time in, records and messages out.
 
-    gathering   until all that the job starts with have said hello
+    gathering   until all that the job starts with have joined
     asking      all workers are told to freeze, and name their first incomplete round
     fencing     T is the largest of them; servers drop sums of T and later, and refuse older pushes of them
     steady      workers have been told to resume
@@ -23,7 +23,7 @@ from dynamix_ps.membership.messages import (
     Fenced,
     Freeze,
     FromCoordinator,
-    Hello,
+    Join,
     Leave,
     LeaveAsked,
     Process,
@@ -40,7 +40,7 @@ class Coordinator(Generations):
     """Not thread safe. Each call returns what follows from it."""
 
     def restart(self, now_s: float) -> Output:
-        """Ask all anew, with the members of the journal. Processes say hello again."""
+        """Ask all anew, with the members of the journal. Processes join again."""
         if not self.members.founded:
             self._found()
         elif not self.members.finished:
@@ -50,14 +50,14 @@ class Coordinator(Generations):
     def on_message(self, sender: Process, message: ToCoordinator, now_s: float) -> Output:
         """`now_s`: of any clock that does not go back."""
         if sender in self.members.gone or self.members.finished:
-            if isinstance(message, Hello):
+            if isinstance(message, Join):
                 self._send(sender, self._refusal(sender))
             return self._settle(now_s)
         self._suspicions.heard(sender, now_s)
         match message:
-            case Hello():
+            case Join():
                 self._suspicions.waits(sender, frozenset())  # until it says so again
-                self._hello(sender)
+                self._join(sender)
             case Suspect(process) if process in self.members.of_role(process):
                 self._suspicions.closed(process, sender, now_s)
             case Waiting(processes):
@@ -85,7 +85,7 @@ class Coordinator(Generations):
 
     # Who comes and who leaves.
 
-    def _hello(self, process: Process) -> None:
+    def _join(self, process: Process) -> None:
         members = self.members
         if process in members.of_role(process):
             return self._repeat(process)

@@ -25,7 +25,7 @@ from dynamix_ps.membership.messages import (
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class MembershipSettings:
     """Of one job."""
 
     workers: int  # that it starts with
@@ -48,7 +48,7 @@ class Output:
 class Generations:
     """Members, and the change that is under way."""
 
-    def __init__(self, settings: Settings, records: Iterable[Record] = ()) -> None:
+    def __init__(self, settings: MembershipSettings, records: Iterable[Record] = ()) -> None:
         """`records`: of earlier coordinators of this job, in order. Then call `restart`."""
         self.settings = settings
         self.members = Members(records)

@@ -16,7 +16,7 @@ from dynamix_ps.membership.messages import Entry, Process, Processes
 
 @dataclass(frozen=True, slots=True)
 class Joined:
-    """A process said hello for the first time."""
+    """A process has sent `Join` for the first time."""
 
     process: Process
 

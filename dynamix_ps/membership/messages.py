@@ -49,7 +49,7 @@ class Entry:
 
 
 @dataclass(frozen=True, slots=True)
-class Hello:
+class Join:
     """Process to coordinator: here I am. Sent again on every new connection to the coordinator."""
 
 
@@ -179,5 +179,5 @@ class Ended:
     reason: str
 
 
-ToCoordinator: TypeAlias = Hello | Suspect | Waiting | Status | Fenced | Ready | Leave | AskLeave
+ToCoordinator: TypeAlias = Join | Suspect | Waiting | Status | Fenced | Ready | Leave | AskLeave
 FromCoordinator: TypeAlias = Freeze | Fence | Resume | Enter | LeaveAsked | Finish | Refused | Ended

@@ -13,7 +13,7 @@ from dynamix_ps.membership.messages import (
     COORDINATOR,
     Fence,
     Fenced,
-    Hello,
+    Join,
     Leave,
     Process,
     Processes,
@@ -22,7 +22,7 @@ from dynamix_ps.membership.messages import (
     Waiting,
 )
 
-Outgoing: TypeAlias = list[tuple[Process, Hello | Fenced | Suspect | Waiting | Answer | Refused]]
+Outgoing: TypeAlias = list[tuple[Process, Join | Fenced | Suspect | Waiting | Answer | Refused]]
 
 
 class WrongPush(RuntimeError):
@@ -42,10 +42,10 @@ class Server:
         self._closed: set[Process] = set()
         self._left: set[Process] = set()
 
-    def hello(self) -> Outgoing:
+    def join(self) -> Outgoing:
         """To be sent on every new connection to the coordinator."""
         closed = sorted(self._closed - self.gone)
-        return [(COORDINATOR, Hello()), *((COORDINATOR, Suspect(process)) for process in closed)]
+        return [(COORDINATOR, Join()), *((COORDINATOR, Suspect(process)) for process in closed)]
 
     def on_message(self, sender: Process, message: Fence | Push | Leave) -> Outgoing:
         """Raises WrongPush if a push contradicts the others."""

@@ -21,7 +21,7 @@ from dynamix_ps.membership.messages import (
     Enter,
     Freeze,
     FromCoordinator,
-    Hello,
+    Join,
     Process,
     Processes,
     Ready,
@@ -62,11 +62,11 @@ class Worker(FollowingWorker):
 
     # Messages.
 
-    def hello(self) -> Outgoing:
+    def join(self) -> Outgoing:
         """To be sent on every new connection to the coordinator."""
         ready: Outgoing = [(COORDINATOR, Ready())] if self._newcomer and self.schedule else []
         closed = sorted(self._closed - self._decided.gone)
-        return [(COORDINATOR, Hello()), *ready, *((COORDINATOR, Suspect(process)) for process in closed)]
+        return [(COORDINATOR, Join()), *ready, *((COORDINATOR, Suspect(process)) for process in closed)]
 
     def on_closed(self, server: Process) -> Outgoing:
         """The connection to a server closed."""

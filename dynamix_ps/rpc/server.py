@@ -22,7 +22,7 @@ from dynamix_ps.rpc.session import Call, Sessions
 _SERVICE = "/dynamix.arbitrator.Arbitrator/"  # as in arbitrator.proto
 
 
-class Server:
+class RpcServer:
     """A gRPC server for one service. With certificates, it serves callers that have one of the same authority.
 
     `coordinator`: of an elastic job.

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.integration.elastic_story import Story
 from tests.integration.test_workers_enter import join_when_left, story_of
 from tests.launching import assert_nothing_left, run_id_in
 

@@ -16,15 +16,15 @@ from dynamix_ps.config.resolve import resolved
 from dynamix_ps.config.schema import Config
 from dynamix_ps.launch.agent_messages import (
     Begin,
-    Ended,
+    CleanedUp,
+    CleanUp,
     FilePart,
-    Finish,
-    Finished,
     FromAgent,
-    Output,
     Prepare,
-    Ready,
-    Refused,
+    Prepared,
+    RequestRefused,
+    RoleEnded,
+    RoleOutput,
     Signal,
     StartAgain,
     Started,
@@ -94,24 +94,24 @@ def new_rig(tmp_path: Path) -> Iterator[Callable[[str], Rig]]:
 
 def prepared(rig: Rig) -> Rig:
     rig.prepare()
-    assert rig.got == [Ready("b", 0, 0, "none: every worker runs as fast as the machine lets it")], rig.got
+    assert rig.got == [Prepared("b", 0, 0, "none: every worker runs as fast as the machine lets it")], rig.got
     return rig
 
 
 def test_one_run_from_prepare_to_finished(new_rig: Callable[[str], Rig]) -> None:
     rig = prepared(new_rig(HOOK + ENDS))
     rig.agent.receive(Begin({"a": "10.0.0.1", "b": "10.0.0.2"}, 20001, 20002))
-    rig.until(lambda: rig.all(Ended), "the end of the role")
-    told = [message for message in rig.got if not isinstance(message, (Ready, FilePart))]
+    rig.until(lambda: rig.all(RoleEnded), "the end of the role")
+    told = [message for message in rig.got if not isinstance(message, (Prepared, FilePart))]
     assert told[0] == Started("worker-1")
-    assert b"".join(message.data for message in told if isinstance(message, Output)) == b"rank 1 10.0.0.1\n"
-    assert isinstance(told[-1], Ended)
+    assert b"".join(message.data for message in told if isinstance(message, RoleOutput)) == b"rank 1 10.0.0.1\n"
+    assert isinstance(told[-1], RoleEnded)
     assert (told[-1].role, told[-1].exit_code) == ("worker-1", 3)
     parts = [message for message in rig.got[: rig.got.index(told[-1])] if isinstance(message, FilePart)]
     content = b"".join(part.data for part in parts if part.path == "workers/worker-1.jsonl")
     assert b'"started"' in content and b'"finished"' in content, "what a role has written comes before its end"
-    rig.agent.receive(Finish())
-    assert rig.got[-1] == Finished()
+    rig.agent.receive(CleanUp())
+    assert rig.got[-1] == CleanedUp()
     wait_for(lambda: not reapers_of(RUN_ID), "the reaper")
     assert_nothing_left(RUN_ID)
 
@@ -122,8 +122,8 @@ def test_a_host_that_comes_back_starts_nobody_before_it_is_told(new_rig: Callabl
     rig.agent.tick()
     assert not rig.all(Started)
     rig.agent.receive(StartAgain("worker-1", 2))
-    rig.until(lambda: rig.all(Ended), "the end of the role")
-    assert b"".join(one.data for one in rig.got if isinstance(one, Output)) == b"start 2\n"
+    rig.until(lambda: rig.all(RoleEnded), "the end of the role")
+    assert b"".join(one.data for one in rig.got if isinstance(one, RoleOutput)) == b"start 2\n"
 
 
 def test_an_agent_waits_for_the_end_of_an_earlier_one_of_its_run(
@@ -134,8 +134,10 @@ def test_an_agent_waits_for_the_end_of_an_earlier_one_of_its_run(
     earlier = prepared(new_rig(TRAINS))
     later = new_rig(TRAINS)
     later.prepare()
-    (refused,) = later.all(Refused)
-    assert isinstance(refused, Refused) and "host b: an earlier agent of this run has not ended" in refused.reason
+    (refused,) = later.all(RequestRefused)
+    assert (
+        isinstance(refused, RequestRefused) and "host b: an earlier agent of this run has not ended" in refused.reason
+    )
     earlier.agent.close()
     prepared(new_rig(TRAINS))
 
@@ -145,23 +147,23 @@ def test_roles_find_the_certificates_of_their_host_until_the_end(new_rig: Callab
     rig.prepare(mode="observe")
     made = {"authority": "an authority", "certificate": "a certificate", "key": "a key"}
     rig.agent.receive(Begin({"a": "10.0.0.1", "b": "10.0.0.2"}, 20001, 20002, made))
-    rig.until(lambda: rig.all(Ended), "the end of the role")
-    said = b"".join(message.data for message in rig.got if isinstance(message, Output)).decode()
+    rig.until(lambda: rig.all(RoleEnded), "the end of the role")
+    said = b"".join(message.data for message in rig.got if isinstance(message, RoleOutput)).decode()
     folder = re.fullmatch(r"certificates in (/.*): an authority, a certificate, a key\n", said)
     assert folder, said
-    rig.agent.receive(Finish())
+    rig.agent.receive(CleanUp())
     assert not Path(folder[1]).exists()
 
 
 def test_roles_are_stopped_and_what_holds_them_is_told(new_rig: Callable[[str], Rig]) -> None:
     rig = prepared(new_rig(TRAINS))
     rig.agent.receive(Begin({}, 20001, 20002))
-    rig.until(lambda: rig.all(Output), "output")
+    rig.until(lambda: rig.all(RoleOutput), "output")
     for number, suspended in ((signal.SIGSTOP, True), (signal.SIGCONT, False)):
         rig.agent.receive(Signal(("worker-1", "worker-0"), number))
         rig.until(lambda: rig.got[-1] == Suspended("worker-1", suspended), "the state of the role")  # noqa: B023
     rig.agent.receive(Signal(("worker-1",), signal.SIGKILL))
-    rig.until(lambda: rig.all(Ended), "the end of the role")
+    rig.until(lambda: rig.all(RoleEnded), "the end of the role")
     rig.agent.close()
     assert_nothing_left(RUN_ID)
 
@@ -171,7 +173,7 @@ def test_closing_ends_what_runs_and_removes_everything(new_rig: Callable[[str], 
     (scratch,) = scratch_of(RUN_ID)
     assert scratch.stat().st_mode & 0o077 == 0
     rig.agent.receive(Begin({}, 20001, 20002))
-    rig.until(lambda: rig.all(Output), "output")
+    rig.until(lambda: rig.all(RoleOutput), "output")
     assert list(processes_of(RUN_ID, "b"))
     assert not list(processes_of(RUN_ID, "a")), "roles of another host are not touched"
     rig.agent.close()
@@ -189,21 +191,21 @@ def test_while_the_launcher_takes_nothing_a_role_waits_with_its_output(new_rig: 
     rig.until((scratch / "run" / "workers" / "worker-1.jsonl").exists, "the first line of the role")
     for _ in range(20):
         rig.until(lambda: True, "a turn")
-    assert not rig.all(Output)
+    assert not rig.all(RoleOutput)
     rig.room = True
-    rig.until(lambda: rig.all(Output), "output")
+    rig.until(lambda: rig.all(RoleOutput), "output")
     rig.agent.close()
 
 
 def test_what_cannot_be_done_is_refused(new_rig: Callable[[str], Rig]) -> None:
     rig = new_rig(TRAINS)
     rig.agent.receive(Begin({}, 1, 2))
-    assert rig.got[-1] == Refused(3, "the launcher sent a message before Prepare; use one version on all hosts")
+    assert rig.got[-1] == RequestRefused(3, "the launcher sent a message before Prepare; use one version on all hosts")
     rig.prepare(config="cluster: {workers: 3}\n")
-    assert isinstance(rig.got[-1], Refused)
+    assert isinstance(rig.got[-1], RequestRefused)
     assert rig.got[-1].exit_code == 2
     assert "cluster.workers: must be a list" in rig.got[-1].reason
     rig.agent.receive(FilePart("../x", 0, -1, b""))
-    assert isinstance(rig.got[-1], Refused)
+    assert isinstance(rig.got[-1], RequestRefused)
     rig.agent.close()
     assert scratch_of(RUN_ID) == []

@@ -12,7 +12,7 @@ import pytest
 
 from dynamix_ps.config import variables
 from dynamix_ps.launch import network_probe
-from dynamix_ps.launch.agent_messages import Begin, Ended, Event, Output, Ready, Refused, Started
+from dynamix_ps.launch.agent_messages import Begin, Prepared, RequestRefused, RoleEnded, RoleOutput, RunEvent, Started
 from dynamix_ps.launch.cleanup import processes_of
 from dynamix_ps.metrics.network.connection import SourceError
 from dynamix_ps.metrics.network.monitor import NetworkMonitor
@@ -72,9 +72,9 @@ def rig(tmp_path: Path, held: HeldProbe) -> Iterator[Rig]:
 def begin(rig: Rig) -> str:
     """Prepare, start the role and hear from it while the probe is held; returns the probe's socket."""
     rig.prepare(mode="observe")
-    assert [type(message) for message in rig.got] == [Ready], rig.got
+    assert [type(message) for message in rig.got] == [Prepared], rig.got
     rig.agent.receive(Begin({"a": "10.0.0.1", "b": "10.0.0.2"}, 20001, 20002))
-    rig.until(lambda: rig.all(Output), "output of the role")
+    rig.until(lambda: rig.all(RoleOutput), "output of the role")
     rig.until((rig.folder / "began").exists, "the probe to run")
     assert rig.all(Started) == [Started("worker-1")]
     (scratch,) = scratch_of(RUN_ID)
@@ -106,7 +106,7 @@ def test_roles_run_before_the_probe_answers(rig: Rig, held: HeldProbe, monkeypat
     rig.until(lambda: role.source() == "ebpf", "the probe to answer")
     assert ProbeSource(socket).read().source == "ebpf"
     assert role.said == []
-    assert not rig.all(Event)
+    assert not rig.all(RunEvent)
     role.monitor.close()
 
 
@@ -119,18 +119,18 @@ def test_a_probe_that_does_not_come_is_told_once_with_its_reason(
     rig.until(lambda: role.source() != "none", "another source")
     assert role.source() == "sockdiag"
     detail = "eBPF: the verifier said no; using sock_diag"
-    assert rig.all(Event) == [Event("degraded", {"what": "network metrics", "detail": detail})]
+    assert rig.all(RunEvent) == [RunEvent("degraded", {"what": "network metrics", "detail": detail})]
     assert role.said == [], "the launcher has told it"
     role.monitor.close()
-    assert not rig.all(Ended)
+    assert not rig.all(RoleEnded)
 
 
 def test_a_probe_that_hangs_is_given_up(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(network_probe, "START_LIMIT_S", 0.0)
     rig.prepare(mode="observe")
-    rig.until(lambda: rig.all(Event), "the event")
-    (event,) = rig.all(Event)
-    assert isinstance(event, Event)
+    rig.until(lambda: rig.all(RunEvent), "the event")
+    (event,) = rig.all(RunEvent)
+    assert isinstance(event, RunEvent)
     assert "the probe did not get ready in time" in event.fields["detail"]
     assert not [pid for pid in processes_of(RUN_ID, "b") if b"held_probe" in Path(f"/proc/{pid}/cmdline").read_bytes()]
 
@@ -149,7 +149,7 @@ def test_a_run_that_demands_it_begins_when_it_answers(
     monkeypatch.setattr(network_probe, "WAITED_S", 0.0)
     demanding = "cluster: {hosts: {a: {}, b: {}}, workers: [{}, {}]}\ncomm: gloo\nmetrics: {network: ebpf}\n"
     rig.prepare(config=demanding)
-    assert isinstance(rig.got[-1], Refused), rig.got
+    assert isinstance(rig.got[-1], RequestRefused), rig.got
     assert rig.got[-1].reason.startswith("metrics.network: ebpf is not possible here: the probe did not get ready")
     rig.agent.close()
 
@@ -161,7 +161,7 @@ def test_what_is_not_permitted_is_not_tried(rig: Rig, monkeypatch: pytest.Monkey
     monkeypatch.setattr(network_probe, "check_permitted", refuse)
     rig.prepare(mode="observe")
     (event, ready) = rig.got
-    assert isinstance(ready, Ready)
-    assert isinstance(event, Event)
+    assert isinstance(ready, Prepared)
+    assert isinstance(event, RunEvent)
     assert event.fields["detail"] == "eBPF: somebody lacks CAP_BPF; become root; using sock_diag"
     assert not (rig.folder / "began").exists()

@@ -16,13 +16,22 @@ from dynamix_ps.config.schema import Cluster, Config, WorkerSection
 from dynamix_ps.errors import DynamixError
 from dynamix_ps.launch import run_hosts
 from dynamix_ps.launch.agent_link import Deliver
-from dynamix_ps.launch.agent_messages import Begin, Finish, Finished, Prepare, Ready, Refused, Signal, ToAgent
+from dynamix_ps.launch.agent_messages import (
+    Begin,
+    CleanedUp,
+    CleanUp,
+    Prepare,
+    Prepared,
+    RequestRefused,
+    Signal,
+    ToAgent,
+)
 from dynamix_ps.launch.elastic_hosts import ElasticHosts
 from dynamix_ps.launch.interrupts import Interrupts
 from dynamix_ps.launch.plan import JobRole, RoleSpec
 from dynamix_ps.launch.role_group import RoleGroup
 from dynamix_ps.launch.supervise import Supervisor
-from dynamix_ps.launch.verdict import Ending, Limits, Progress
+from dynamix_ps.launch.verdict import Ending, Limits, RunProgress
 from tests.unit.synthetic_run import new_folder
 
 pytestmark = pytest.mark.timeout(60)
@@ -65,18 +74,18 @@ class OneGroup:
 
     def send(self, message: ToAgent) -> None:
         if isinstance(message, Prepare):
-            self._tell(Ready("127.0.0.1", 0, 0, ""))
+            self._tell(Prepared("127.0.0.1", 0, 0, ""))
         elif isinstance(message, Signal):
             self.group.signal(message.roles, message.number)
-        elif isinstance(message, Finish):
+        elif isinstance(message, CleanUp):
             self.close()
-            self._tell(Finished())
+            self._tell(CleanedUp())
         elif isinstance(message, Begin):
             try:
                 for spec in self._roles:
                     self.group.start(spec)
             except DynamixError as error:
-                self._tell(Refused(error.exit_code, str(error)))
+                self._tell(RequestRefused(error.exit_code, str(error)))
 
     def tick(self) -> None:
         self.group.tick()
@@ -109,9 +118,9 @@ class Rig:
         return sum(line == "ready" for _, line in self.lines)
 
     def run(self) -> Ending:
-        def observe() -> Progress:
+        def observe() -> RunProgress:
             self.then()
-            return Progress(started=frozenset(range(len(self.roles))))
+            return RunProgress(started=frozenset(range(len(self.roles))))
 
         def show(role: str, lines: Sequence[str], whole: bool) -> None:
             self.lines.extend((role, line) for line in lines)

@@ -103,7 +103,7 @@ def is_voted_in(world: World, newcomer: Worker) -> bool:
 
 
 _FOLLOWING: Mapping[str, Callable[[World, Worker], bool]] = {
-    "has said hello": lambda world, one: one.schedule is None and one._followed is None,
+    "has joined": lambda world, one: one.schedule is None and one._followed is None,
     "has its copy": lambda world, one: one.schedule is None and one._followed is not None,
     "has caught up": _has_caught_up,
     "is voted in": is_voted_in,

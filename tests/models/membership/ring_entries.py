@@ -26,7 +26,7 @@ def _has_met(newcomer: Worker) -> bool:
 
 
 _STAGES: Mapping[str, Stage] = {
-    "has said hello": lambda world, one: one.schedule is None,
+    "has joined": lambda world, one: one.schedule is None,
     "is voted in": is_voted_in,
     "is taken in": _is_taken_in,
     "has the state": lambda world, one: one.schedule is not None and not _has_met(one),

@@ -18,7 +18,7 @@ from typing import Any
 
 from dynamix_ps.membership.coordinator import Coordinator
 from dynamix_ps.membership.data_messages import AskState, Part
-from dynamix_ps.membership.generations import Output, Settings
+from dynamix_ps.membership.generations import MembershipSettings, Output
 from dynamix_ps.membership.journal import Decided, Left, Lost, Record, as_plain, from_plain
 from dynamix_ps.membership.messages import (
     COORDINATOR,
@@ -97,7 +97,7 @@ class World:
         self._states: dict[int, dict[Process, Training]] = {}  # after each round
         self._ticks = 0
         self._started = 0
-        self.settings = Settings(job.workers, job.servers, lease_s=LEASE_S)
+        self.settings = MembershipSettings(job.workers, job.servers, lease_s=LEASE_S)
         self.coordinator = job.coordinator_class(self.settings)
         founders = frozenset(Process("worker", slot, "first") for slot in range(job.workers))
         for process in sorted(founders):
@@ -120,12 +120,12 @@ class World:
         self.workers[process] = self.job.worker_class(
             process, self._place, step, lambda training: training.slice_of(process), state, self.job.prefetch
         )
-        self.network.send(process, self.workers[process].hello())
+        self.network.send(process, self.workers[process].join())
 
     def start_server(self, process: Process) -> None:
-        """It says hello."""
+        """It joins."""
         self.servers[process] = self.job.server_class(process)
-        self.network.send(process, self.servers[process].hello())
+        self.network.send(process, self.servers[process].join())
 
     def newcomer(self, role: str) -> Process:
         """A name for one that comes: in a slot that is free, or whose process is dead."""
@@ -260,7 +260,7 @@ class World:
         self.network.reconnect(process)
         if self.alive(process):
             table: Mapping[Process, Any] = self.workers if process.role == "worker" else self.servers
-            self.network.send(process, table[process].hello())
+            self.network.send(process, table[process].join())
 
     # Checks.
 

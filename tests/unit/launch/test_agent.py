@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 
 from dynamix_ps.launch import agent
-from dynamix_ps.launch.agent_messages import Alive, Decoder, Ended, Hello, Message, Notice, encode
+from dynamix_ps.launch.agent_messages import Alive, Decoder, Hello, Message, Notice, RoleEnded, encode
 from dynamix_ps.launch.host_agent import HostAgent
 
 pytestmark = pytest.mark.timeout(30)
@@ -58,12 +58,12 @@ def test_the_first_sigterm_is_a_notice_for_the_launcher_before_all_else_and_the_
         number = next(signals, None)
         if number is not None:
             os.kill(os.getpid(), number)
-            process._send(Ended("worker-0", -15, 0.0))  # who tells the agent may tell its roles, too
+            process._send(RoleEnded("worker-0", -15, 0.0))  # who tells the agent may tell its roles, too
 
     monkeypatch.setattr(HostAgent, "tick", tick)
     assert process.run() == "SIGTERM"
     os.close(said)
     with open(heard, "rb") as stream:
         kinds: list[type[Message]] = [type(message) for message in Decoder().feed(stream.read())]
-    assert [kind for kind in kinds if kind is not Alive] == [Hello, Notice, Ended, Ended]
+    assert [kind for kind in kinds if kind is not Alive] == [Hello, Notice, RoleEnded, RoleEnded]
     os.close(writing)

@@ -15,12 +15,12 @@ from dynamix_ps.launch.agent_messages import (
     MAX_DATA_BYTES,
     Alive,
     Decoder,
-    Ended,
     FilePart,
     Hello,
     Message,
-    Output,
     Prepare,
+    RoleEnded,
+    RoleOutput,
     StreamError,
     encode,
 )
@@ -91,24 +91,24 @@ def test_a_flood_is_refused(greeting: bool) -> None:
     [
         ({"kind": "shell"}, "unknown kind"),
         ({"kind": None}, "unknown kind"),
-        ({"exit_code": "0"}, r"Ended.exit_code is '0'"),
-        ({"exit_code": True}, r"Ended.exit_code is True"),
-        ({"ago_s": None}, r"Ended.ago_s is None"),
-        ({"role": ["a"]}, r"Ended.role is \('a',\)"),
+        ({"exit_code": "0"}, r"RoleEnded.exit_code is '0'"),
+        ({"exit_code": True}, r"RoleEnded.exit_code is True"),
+        ({"ago_s": None}, r"RoleEnded.ago_s is None"),
+        ({"role": ["a"]}, r"RoleEnded.role is \('a',\)"),
         ({"more": 1}, r"got the fields role, exit_code, ago_s, more, expected role, exit_code, ago_s"),
         ({"data_bytes": -1}, "data_bytes is -1"),
         ({"data_bytes": MAX_DATA_BYTES + 1}, "data_bytes is"),
     ],
 )
 def test_a_message_with_a_wrong_field_is_refused(change: dict[str, Any], error: str) -> None:
-    line = json.loads(encode(Ended("worker-0", 0, 0.5))) | change
+    line = json.loads(encode(RoleEnded("worker-0", 0, 0.5))) | change
     with pytest.raises(StreamError, match=error):
         list(Decoder().feed(json.dumps(line).encode() + b"\n"))
 
 
 def test_too_much_does_not_fit_into_one() -> None:
     with pytest.raises(ValueError, match="output of"):
-        encode(Output("worker-0", False, b"x" * (MAX_DATA_BYTES + 1)))
+        encode(RoleOutput("worker-0", False, b"x" * (MAX_DATA_BYTES + 1)))
 
 
 def test_secrets_and_contents_are_in_no_text_of_a_message() -> None:

@@ -13,7 +13,16 @@ import pytest
 from dynamix_ps.errors import EnvironmentNotReady
 from dynamix_ps.launch import command_link
 from dynamix_ps.launch.agent import hello
-from dynamix_ps.launch.agent_messages import Alive, FromAgent, Hello, Output, Prepare, Ready, Refused, encode
+from dynamix_ps.launch.agent_messages import (
+    Alive,
+    FromAgent,
+    Hello,
+    Prepare,
+    Prepared,
+    RequestRefused,
+    RoleOutput,
+    encode,
+)
 from dynamix_ps.launch.command_link import AgentCommand, CommandLink
 from tests.launching import environment, wait_for
 
@@ -81,21 +90,21 @@ def test_an_agent_that_never_speaks_is_lost_after_a_while(monkeypatch: pytest.Mo
 
 def test_an_agent_that_is_ready_has_a_lease(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(command_link, "LEASE_S", 0.3)
-    rig = Rig(*speaks(hello(), Ready("10.0.0.1", 1, 2, "")))
+    rig = Rig(*speaks(hello(), Prepared("10.0.0.1", 1, 2, "")))
     rig.until(lambda: rig.link.lost)
     assert rig.link.lost.startswith("nothing has come from it for 0.3 s")
 
 
 def test_what_a_login_shell_prints_does_no_harm() -> None:
-    rig = Rig(*speaks(hello(), Output("worker-0", True, b"x\n"), before=b"Welcome\r\nto a node\n"))
+    rig = Rig(*speaks(hello(), RoleOutput("worker-0", True, b"x\n"), before=b"Welcome\r\nto a node\n"))
     rig.until(lambda: len(rig.got) == 2)
-    assert rig.got[1] == Output("worker-0", True, b"x\n")
+    assert rig.got[1] == RoleOutput("worker-0", True, b"x\n")
     assert not rig.link.lost
     rig.link.close()
 
 
 def test_what_an_agent_has_said_comes_although_it_takes_nothing_any_more() -> None:
-    said, end = encode(hello()), encode(Refused(3, "no"))
+    said, end = encode(hello()), encode(RequestRefused(3, "no"))
     code = f"import os, time; os.write(1, {said!r}); os.close(0); time.sleep(0.3); os.write(1, {end!r}); os._exit(3)"
     rig = Rig(sys.executable, "-c", code)
     rig.until(lambda: rig.got)
@@ -133,7 +142,7 @@ def test_an_agent_refuses_what_it_cannot_do_and_ends_with_its_stream(tmp_path: P
     rig.link.send(Prepare("0badcafe", "a", (), str(tmp_path / "none"), "", "", "", "secret"))
     rig.until(lambda: len(rig.got) == 2)
     refusal = rig.got[1]
-    assert isinstance(refusal, Refused)
+    assert isinstance(refusal, RequestRefused)
     assert refusal.exit_code == 3
     assert refusal.reason.startswith(f"host a has no folder {tmp_path / 'none'} (No such file or directory); have")
     rig.link.close()

@@ -15,7 +15,16 @@ from dynamix_ps.config.resolve import resolved
 from dynamix_ps.config.schema import Config
 from dynamix_ps.launch import inspection
 from dynamix_ps.launch.agent_link import Deliver
-from dynamix_ps.launch.agent_messages import FromAgent, Hello, Inspect, Inspected, Reach, Reached, Refused, ToAgent
+from dynamix_ps.launch.agent_messages import (
+    FromAgent,
+    Hello,
+    Inspect,
+    Inspected,
+    Reach,
+    Reached,
+    RequestRefused,
+    ToAgent,
+)
 from dynamix_ps.launch.host_links import HostLinks
 from dynamix_ps.launch.inspection import HostReport, Inspection, rounds
 from tests.unit.launch.test_host_checks import FACTS
@@ -53,7 +62,7 @@ class PlayedAgent:
 
     def _answer(self, message: ToAgent) -> None:
         if self.refuses:
-            self._say(Refused(3, self.refuses))
+            self._say(RequestRefused(3, self.refuses))
         elif isinstance(message, Inspect):
             self._say(Hello(2, "1", "3", self.host, 7))
             self._say(self._facts(message))

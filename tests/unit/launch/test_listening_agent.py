@@ -15,7 +15,7 @@ import pytest
 
 from dynamix_ps.errors import EnvironmentNotReady
 from dynamix_ps.launch import tls_command
-from dynamix_ps.launch.agent_messages import Finish, Hello, Notice
+from dynamix_ps.launch.agent_messages import CleanUp, Hello, Notice
 from dynamix_ps.launch.authority import DAY_S, Authority
 from dynamix_ps.launch.command_link import AgentCommand
 from dynamix_ps.launch.job_secret import TOKEN, JobSecret
@@ -75,7 +75,7 @@ def knows(launcher: Rig) -> bool:
 def test_its_launcher_ends_it(agent: Agent, secret: Path) -> None:
     launcher = agent.launcher(secret)
     launcher.until(lambda: knows(launcher))
-    launcher.link.send(Finish())
+    launcher.link.send(CleanUp())
     launcher.until(lambda: launcher.link.lost)
     assert launcher.link.lost.startswith("the connection ended with exit code 3 (error: 127.0.0.1 port")
     assert agent.ends() == 0
@@ -104,7 +104,7 @@ def test_a_notice_to_it_comes_to_the_launcher(agent: Agent, secret: Path) -> Non
     launcher.until(lambda: knows(launcher))
     agent.process.send_signal(signal.SIGTERM)
     launcher.until(lambda: Notice("SIGTERM") in launcher.got)
-    launcher.link.send(Finish())
+    launcher.link.send(CleanUp())
     assert agent.ends() == 0
     launcher.link.close()
 
@@ -148,7 +148,7 @@ def test_strangers_are_refused_and_the_launcher_is_still_taken(
     agent.until(f"refused 127.0.0.1: {STRANGERS[stranger]}")
     launcher = agent.launcher(secret)
     launcher.until(lambda: knows(launcher))
-    launcher.link.send(Finish())
+    launcher.link.send(CleanUp())
     launcher.until(lambda: launcher.link.lost)
     assert agent.ends() == 0
     launcher.link.close()
@@ -179,7 +179,7 @@ def test_who_only_looks_whether_it_listens_is_not_told_of(agent: Agent, secret: 
     socket.create_connection(("127.0.0.1", agent.port), 10.0).close()
     launcher = agent.launcher(secret)
     launcher.until(lambda: knows(launcher))
-    launcher.link.send(Finish())
+    launcher.link.send(CleanUp())
     launcher.until(lambda: launcher.link.lost)
     assert agent.ends() == 0
     assert "refused" not in agent.said

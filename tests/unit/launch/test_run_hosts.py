@@ -17,18 +17,18 @@ from dynamix_ps.errors import DynamixError, EnvironmentNotReady, PeerLostError, 
 from dynamix_ps.launch.agent_link import Deliver
 from dynamix_ps.launch.agent_messages import (
     Begin,
-    Ended,
-    Event,
+    CleanedUp,
+    CleanUp,
     FilePart,
-    Finish,
-    Finished,
     ForCoordinator,
     FromAgent,
     Notice,
-    Output,
     Prepare,
-    Ready,
-    Refused,
+    Prepared,
+    RequestRefused,
+    RoleEnded,
+    RoleOutput,
+    RunEvent,
     SetSpeeds,
     Signal,
     StartAgain,
@@ -49,7 +49,7 @@ CONFIG = resolved(Config.model_validate({"cluster": CLUSTER, "comm": "gloo", "mo
 
 
 class PlayedAgent:
-    """A link whose agent answers `Prepare` and `Finish` as told."""
+    """A link whose agent answers `Prepare` and `CleanUp` as told."""
 
     shares_run_folder, has_room = False, True
     lost = ""
@@ -65,8 +65,8 @@ class PlayedAgent:
         self.sent.append(message)
         for answer in self._answers if isinstance(message, Prepare) else ():
             self.say(answer)
-        if isinstance(message, Finish):
-            self.say(Finished())
+        if isinstance(message, CleanUp):
+            self.say(CleanedUp())
 
     def tick(self) -> None: ...
 
@@ -82,8 +82,8 @@ class Rig:
         self, folder: Path, authority: Authority | None = None, config: Config = CONFIG, **answers: list[FromAgent]
     ) -> None:
         self.answers = {
-            "a": [Ready("10.0.0.1", 5, 6, "none")],
-            "b": [Ready("10.0.0.2", 0, 0, "quota")],
+            "a": [Prepared("10.0.0.1", 5, 6, "none")],
+            "b": [Prepared("10.0.0.2", 0, 0, "quota")],
         } | answers
         self.agents: dict[str, PlayedAgent] = {}
         self.events: list[tuple[str, dict[str, Any]]] = []
@@ -149,7 +149,7 @@ def test_signals_go_to_the_host_of_a_role_that_runs(tmp_path: Path) -> None:
     rig.hosts.begin()
     rig.agents["a"].say(Started("worker-0"))
     rig.agents["b"].say(Started("worker-1"))
-    rig.agents["b"].say(Ended("worker-1", -9, 0.0))
+    rig.agents["b"].say(RoleEnded("worker-1", -9, 0.0))
     rig.hosts.signal(("worker-0", "worker-1"), 15)
     assert rig.agents["a"].sent[-1] == Signal(("worker-0",), 15)
     assert isinstance(rig.agents["b"].sent[-1], Begin)
@@ -159,11 +159,11 @@ def test_signals_go_to_the_host_of_a_role_that_runs(tmp_path: Path) -> None:
 def test_what_agents_tell_stands_in_the_run_folder_and_says_where_it_comes_from(tmp_path: Path) -> None:
     rig = Rig(tmp_path)
     rig.prepare()
-    rig.agents["b"].say(Output("worker-1", False, b"one\ntw"))
-    rig.agents["b"].say(Output("worker-1", True, b"o"))
+    rig.agents["b"].say(RoleOutput("worker-1", False, b"one\ntw"))
+    rig.agents["b"].say(RoleOutput("worker-1", True, b"o"))
     assert rig.lines == [("worker-1", "one"), ("worker-1", "two")]
     assert rig.folder.log_file("worker-1").read_bytes() == b"one\ntwo"
-    rig.agents["b"].say(Event("degraded", {"what": "network metrics", "detail": "no eBPF"}))
+    rig.agents["b"].say(RunEvent("degraded", {"what": "network metrics", "detail": "no eBPF"}))
     assert rig.events == [("degraded", {"what": "network metrics", "detail": "host b: no eBPF"})]
     rig.agents["b"].say(FilePart("workers/worker-1.jsonl", 0, -1, b"{}\n"))
     assert rig.folder.worker_file(1).read_bytes() == b"{}\n"
@@ -174,25 +174,25 @@ def test_what_agents_tell_stands_in_the_run_folder_and_says_where_it_comes_from(
 
 
 def test_a_refusal_ends_the_run_with_its_code_and_its_host(tmp_path: Path) -> None:
-    rig = Rig(tmp_path, b=[Refused(3, "no cgroup")])
+    rig = Rig(tmp_path, b=[RequestRefused(3, "no cgroup")])
     with pytest.raises(DynamixError, match=r"^host b: no cgroup$") as caught:
         rig.prepare()
     assert caught.value.exit_code == 3
     rig.hosts.finish()
-    assert [type(agent.sent[-1]) for agent in rig.agents.values()] == [Finish, Prepare]
+    assert [type(agent.sent[-1]) for agent in rig.agents.values()] == [CleanUp, Prepare]
 
 
 def test_who_tells_of_a_role_that_is_not_on_its_host_is_refused(tmp_path: Path) -> None:
     rig = Rig(tmp_path)
     rig.prepare()
-    rig.agents["b"].say(Ended("worker-0", 1, 0.0))
+    rig.agents["b"].say(RoleEnded("worker-0", 1, 0.0))
     with pytest.raises(DynamixError, match="host b told of 'worker-0', which is none of its roles"):
         rig.hosts.check()
     assert rig.hosts.roles["worker-0"].exit_code is None
 
 
 def test_two_hosts_with_one_address_are_refused(tmp_path: Path) -> None:
-    rig = Rig(tmp_path, b=[Ready("10.0.0.1", 0, 0, "")])
+    rig = Rig(tmp_path, b=[Prepared("10.0.0.1", 0, 0, "")])
     with pytest.raises(
         EnvironmentNotReady, match=r"hosts\.b: by its routes its address is 10\.0\.0\.1, as that of a is"
     ):
@@ -255,7 +255,7 @@ def elastic(folder: Path, least: int = 1, restarts: int = 0) -> Rig:
     cluster = {"hosts": hosts, "workers": tuple({"host": name} for name in "abc"), "servers": ({"host": "a"},)}
     elastic = {"min_workers": least, "restarts": restarts}
     config = resolved(Config.model_validate({"cluster": cluster, "elastic": elastic}))
-    ready: Any = {name: [Ready(f"10.0.0.{number}", 5, 6, "none")] for number, name in enumerate("abc", 1)}
+    ready: Any = {name: [Prepared(f"10.0.0.{number}", 5, 6, "none")] for number, name in enumerate("abc", 1)}
     rig = Rig(folder, PlayedAuthority(), config, **ready)
     assert rig.prepare()
     rig.hosts.begin()
@@ -280,8 +280,8 @@ def test_the_workers_of_a_host_that_is_told_to_end_leave_and_the_host_is_not_los
     assert asked(rig) == [2] and not rig.interrupts.count
     assert ("host_leaves", {"host": "c", "signal": "SIGTERM", "ranks": [2]}) in rig.events
     assert rig.hosts.given_up == {"c"}, "the job must not begin again on it"
-    agent.say(Ended("worker-2", 0, 0.0))
-    assert isinstance(agent.sent[-1], Finish)
+    agent.say(RoleEnded("worker-2", 0, 0.0))
+    assert isinstance(agent.sent[-1], CleanUp)
     agent.lost = "its agent ended"
     assert not rig.hosts.lost
 
@@ -289,10 +289,10 @@ def test_the_workers_of_a_host_that_is_told_to_end_leave_and_the_host_is_not_los
 def test_a_host_on_which_all_has_ended_may_be_told_to_end(tmp_path: Path) -> None:
     rig = elastic(tmp_path)
     agent = rig.agents["c"]
-    agent.say(Ended("worker-2", 0, 0.0))
+    agent.say(RoleEnded("worker-2", 0, 0.0))
     agent.say(Notice("SIGTERM"))
     assert not asked(rig) and not rig.interrupts.count, "the others do not need it"
-    assert isinstance(agent.sent[-1], Finish)
+    assert isinstance(agent.sent[-1], CleanUp)
     assert ("host_leaves", {"host": "c", "signal": "SIGTERM", "ranks": []}) in rig.events
 
 
@@ -314,18 +314,18 @@ def test_a_lost_worker_is_started_again_on_its_host(tmp_path: Path, monkeypatch:
     monkeypatch.setattr("dynamix_ps.launch.restarts.FIRST_WAIT_S", 0.0)
     rig = elastic(tmp_path, restarts=2)
     agent, roles = rig.agents["c"], rig.hosts.roles
-    agent.say(Output("worker-2", False, b"first\n"))
+    agent.say(RoleOutput("worker-2", False, b"first\n"))
     for starts in (1, 2):
-        agent.say(Output("worker-2", True, b""))
-        agent.say(Ended("worker-2", -9, 0.0))
+        agent.say(RoleOutput("worker-2", True, b""))
+        agent.say(RoleEnded("worker-2", -9, 0.0))
         assert (roles["worker-2"].exit_code, roles["worker-2"].running) == (-9, False)
         rig.hosts.restart(THERE)
         assert agent.sent[-1] == StartAgain("worker-2", starts)
         assert ("role_restarted", {"role": "worker-2", "restarts": starts}) in rig.events
         agent.say(Started("worker-2"))
         assert roles["worker-2"].running
-        agent.say(Output("worker-2", False, b"again\n"))
-    agent.say(Ended("worker-2", -9, 0.0))
+        agent.say(RoleOutput("worker-2", False, b"again\n"))
+    agent.say(RoleEnded("worker-2", -9, 0.0))
     sent = len(agent.sent)
     rig.hosts.restart(THERE)
     assert len(agent.sent) == sent, "not more often"
@@ -342,7 +342,7 @@ def test_who_cannot_enter_because_others_are_gone_is_started_again_without_count
     def end(exit_code: int) -> ToAgent:
         """What the host is told then."""
         agent.say(Started("worker-2"))
-        agent.say(Ended("worker-2", exit_code, 0.0))
+        agent.say(RoleEnded("worker-2", exit_code, 0.0))
         rig.hosts.restart(THERE)
         return agent.sent[-1]
 
@@ -365,7 +365,7 @@ def test_other_ends_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, start
     monkeypatch.setattr("dynamix_ps.launch.restarts.FIRST_WAIT_S", 0.0)
     rig = elastic(tmp_path, restarts=starts)
     for code in [-9] * starts + [exit_code]:
-        rig.agents["c"].say(Ended("worker-2", code, 0.0))
+        rig.agents["c"].say(RoleEnded("worker-2", code, 0.0))
         rig.hosts.restart(THERE)
     started = [message.starts for message in rig.agents["c"].sent if isinstance(message, StartAgain)]
     assert started == list(range(1, starts + 1))
@@ -376,7 +376,7 @@ def test_a_lost_server_is_started_again(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setattr("dynamix_ps.launch.restarts.FIRST_WAIT_S", 0.0)
     rig = elastic(tmp_path, restarts=1)
     assert rig.hosts.roles["server-0"].incarnation == "start-0"
-    rig.agents["a"].say(Ended("server-0", -9, 0.0))
+    rig.agents["a"].say(RoleEnded("server-0", -9, 0.0))
     rig.hosts.restart(THERE)
     assert rig.agents["a"].sent[-1] == StartAgain("server-0", 1)
     assert rig.hosts.roles["server-0"].incarnation == "start-1"
@@ -384,7 +384,7 @@ def test_a_lost_server_is_started_again(tmp_path: Path, monkeypatch: pytest.Monk
 
 def test_a_user_has_a_server_started_again(tmp_path: Path) -> None:
     rig = elastic(tmp_path)
-    rig.agents["a"].say(Ended("server-0", -9, 0.0))
+    rig.agents["a"].say(RoleEnded("server-0", -9, 0.0))
     request(rig.folder, LEAVE, 0, "server")
     request(rig.folder, JOIN, 0, "server")
     rig.hosts.pass_requests_on()
@@ -395,8 +395,8 @@ def test_a_user_has_a_server_started_again(tmp_path: Path) -> None:
 def test_who_ends_in_order_is_not_started_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("dynamix_ps.launch.restarts.FIRST_WAIT_S", 0.0)
     rig = elastic(tmp_path, restarts=2)
-    rig.agents["c"].say(Ended("worker-2", 0, 0.0))
-    rig.agents["a"].say(Ended("scheduler", 0, 0.0))
+    rig.agents["c"].say(RoleEnded("worker-2", 0, 0.0))
+    rig.agents["a"].say(RoleEnded("scheduler", 0, 0.0))
     rig.hosts.restart(THERE)
     rig.hosts.restart_scheduler()
     assert not started_again(rig) and not rig.hosts.awaits_scheduler
@@ -412,13 +412,13 @@ def test_a_lost_scheduler_is_started_again_while_it_is_needed_and_not_too_often(
     monkeypatch.setattr("dynamix_ps.launch.elastic_hosts.RestartBudget", lambda: RestartBudget(2, first_delay_s=0.0))
     rig = elastic(tmp_path)
     for starts in (1, 2):
-        rig.agents["a"].say(Ended("scheduler", -9, 0.0))
+        rig.agents["a"].say(RoleEnded("scheduler", -9, 0.0))
         assert rig.hosts.awaits_scheduler
         rig.hosts.restart_scheduler()
         assert started_again(rig)[-1] == StartAgain("scheduler", starts) and not rig.hosts.awaits_scheduler
         rig.agents["a"].say(Started("scheduler"))
     assert ("scheduler_exit", {"how": "was killed by SIGKILL", "restart_in_s": 0.0}) in rig.events
-    rig.agents["a"].say(Ended("scheduler", -9, 0.0))
+    rig.agents["a"].say(RoleEnded("scheduler", -9, 0.0))
     rig.hosts.restart_scheduler()
     assert len(started_again(rig)) == 2 and not rig.hosts.awaits_scheduler
     assert ("scheduler_exit", {"how": "was killed by SIGKILL", "restart_in_s": None}) in rig.events
@@ -431,8 +431,8 @@ def test_a_scheduler_that_is_lost_after_all_others_have_ended_is_not_started_aga
     rig = elastic(tmp_path)
     for name, state in rig.hosts.roles.items():
         if name != "scheduler":
-            rig.agents[state.role.host].say(Ended(name, 0, 0.0))
-    rig.agents["a"].say(Ended("scheduler", -9, 0.0))
+            rig.agents[state.role.host].say(RoleEnded(name, 0, 0.0))
+    rig.agents["a"].say(RoleEnded("scheduler", -9, 0.0))
     rig.hosts.restart_scheduler()
     assert rig.hosts.awaits_scheduler and not started_again(rig)
 
@@ -452,7 +452,7 @@ def test_when_the_launcher_ends_the_job_nobody_is_lost_and_sigterm_is_no_notice(
     assert other.end_mark.exists()
 
     for name, host in (("worker-2", "c"), ("server-0", "a"), ("scheduler", "a")):
-        rig.agents[host].say(Ended(name, -15, 0.0))
+        rig.agents[host].say(RoleEnded(name, -15, 0.0))
     rig.hosts.restart(THERE)
     rig.hosts.restart_scheduler()
     assert rig.events == [("stopping", {})] and not started_again(rig)
@@ -463,9 +463,9 @@ def test_when_the_launcher_ends_the_job_nobody_is_lost_and_sigterm_is_no_notice(
 def test_the_end_of_a_job_whose_workers_have_ended_is_no_stop(tmp_path: Path) -> None:
     rig = elastic(tmp_path)
     for rank, host in enumerate("abc"):
-        rig.agents[host].say(Ended(f"worker-{rank}", 0, 0.0))
+        rig.agents[host].say(RoleEnded(f"worker-{rank}", 0, 0.0))
     rig.hosts.end_job()
-    rig.agents["a"].say(Ended("scheduler", -15, 0.0))
+    rig.agents["a"].say(RoleEnded("scheduler", -15, 0.0))
     assert rig.events == [] and not rig.folder.end_mark.exists()
 
 
@@ -474,7 +474,7 @@ def test_a_user_has_a_worker_started_again_that_has_ended(tmp_path: Path) -> Non
     agent = rig.agents["c"]
     for ended in (False, True):
         if ended:
-            agent.say(Ended("worker-2", 0, 0.0))
+            agent.say(RoleEnded("worker-2", 0, 0.0))
         request(rig.folder, JOIN, 2)
         request(rig.folder, JOIN, 7)
         rig.hosts.pass_requests_on()
@@ -486,11 +486,11 @@ def test_a_host_that_has_left_starts_nothing(tmp_path: Path) -> None:
     rig = elastic(tmp_path)
     agent = rig.agents["c"]
     agent.say(Notice("SIGTERM"))
-    agent.say(Ended("worker-2", 0, 0.0))
+    agent.say(RoleEnded("worker-2", 0, 0.0))
     request(rig.folder, JOIN, 2)
     rig.hosts.pass_requests_on()
     rig.hosts.restart(THERE)
-    assert isinstance(agent.sent[-1], Finish)
+    assert isinstance(agent.sent[-1], CleanUp)
 
 
 def lose(rig: Rig, host: str) -> None:
@@ -502,7 +502,7 @@ def lose(rig: Rig, host: str) -> None:
 
 def test_what_ran_on_a_lost_host_is_lost_and_the_job_goes_on(tmp_path: Path) -> None:
     rig = elastic(tmp_path)
-    rig.agents["c"].say(Output("worker-2", False, b"last wor"))
+    rig.agents["c"].say(RoleOutput("worker-2", False, b"last wor"))
     lose(rig, "c")
     state = rig.hosts.roles["worker-2"]
     assert (state.exit_code, state.lost_with) == (-9, "c") and ended(rig) == [("worker", 2, "start-0")]
@@ -532,7 +532,7 @@ def test_a_lost_host_is_reached_again_and_starts_what_is_due(tmp_path: Path, mon
     rig.hosts.pass_requests_on()
     rig.hosts.restart(THERE)
     assert agent.sent == [prepare], "it is not ready yet"
-    agent.say(Ready("10.0.0.9", 0, 0, "none"))
+    agent.say(Prepared("10.0.0.9", 0, 0, "none"))
     rig.hosts.restart(THERE)
     made = {"authority": "authority", "certificate": "for 10.0.0.9", "key": "key of 10.0.0.9"}
     begin = Begin({"a": "10.0.0.1", "b": "10.0.0.2", "c": "10.0.0.9"}, 5, 6, made, late=True)
@@ -551,7 +551,7 @@ def test_a_host_that_is_not_back_is_told_and_reached_again_when_a_role_is_due(
     monkeypatch.setattr("dynamix_ps.launch.restarts.FIRST_WAIT_S", 0.0)
     rig = elastic(tmp_path, restarts=2)
     lose(rig, "c")
-    rig.answers["c"] = [Refused(3, "no cgroup")]
+    rig.answers["c"] = [RequestRefused(3, "no cgroup")]
     rig.hosts.restart(THERE)
     told = {"host": "c", "reason": "no cgroup", "roles": ["worker-2"]}
     assert rig.events[-1] == ("host_not_back", told)
@@ -566,7 +566,7 @@ def test_a_host_that_is_not_back_is_told_and_reached_again_when_a_role_is_due(
     rig.hosts.restart(THERE)
     assert rig.agents["c"] is reached, "not more often"
     request(rig.folder, JOIN, 2)
-    rig.answers["c"] = [Ready("10.0.0.3", 0, 0, "none")]
+    rig.answers["c"] = [Prepared("10.0.0.3", 0, 0, "none")]
     rig.hosts.pass_requests_on()
     rig.hosts.restart(THERE)
     assert rig.agents["c"].sent[-1] == StartAgain("worker-2", 3)
@@ -587,12 +587,12 @@ def test_a_host_that_is_not_back_is_reached_no_more_often_for_several_roles(
     rig.hosts.begin()
     for name, state in rig.hosts.roles.items():
         rig.agents[state.role.host or ""].say(Started(name))
-    rig.agents["b"].say(Ended("worker-2", -9, 0.0))
+    rig.agents["b"].say(RoleEnded("worker-2", -9, 0.0))
     now_s = FIRST_WAIT_S
     rig.hosts.restart((0,))
     rig.agents["b"].say(Started("worker-2"))
     lose(rig, "b")
-    rig.answers["b"] = [Refused(3, "no cgroup")]
+    rig.answers["b"] = [RequestRefused(3, "no cgroup")]
     reached_s, began_s = [], now_s
     while now_s < began_s + 31.0:
         before = rig.agents["b"]
@@ -618,7 +618,7 @@ def test_a_host_that_does_not_get_ready_is_given_up(tmp_path: Path, monkeypatch:
 def test_a_host_that_has_left_is_reached_again_when_a_user_wants_its_worker(tmp_path: Path) -> None:
     rig = elastic(tmp_path)
     rig.agents["c"].say(Notice("SIGTERM"))
-    rig.agents["c"].say(Ended("worker-2", 0, 0.0))
+    rig.agents["c"].say(RoleEnded("worker-2", 0, 0.0))
     rig.agents["c"].lost = "its agent ended with exit code 0"
     request(rig.folder, JOIN, 2)
     rig.hosts.pass_requests_on()

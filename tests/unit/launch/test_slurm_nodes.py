@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import pytest
 
 from dynamix_ps.errors import EnvironmentNotReady
-from dynamix_ps.launch.slurm_nodes import Node, expand_counts, expand_nodes, job_nodes
+from dynamix_ps.launch.slurm_nodes import SlurmNode, expand_counts, expand_nodes, job_nodes
 
 
 @pytest.mark.parametrize(
@@ -65,13 +65,13 @@ HETEROGENEOUS = {
     [
         ({}, ()),
         ({"SLURM_CONF": "/etc/slurm.conf", "SLURM_JOB_NODELIST": "n1"}, ()),
-        (JOB, (Node("n1"), Node("n2"), Node("m"))),
-        ({**JOB, "SLURM_NTASKS": "20"}, (Node("n1", 8), Node("n2", 8), Node("m", 4))),
-        ({**JOB, "SLURM_NTASKS_PER_NODE": "8"}, (Node("n1", 8), Node("n2", 8), Node("m", 4))),
-        (HETEROGENEOUS, (Node("n1", 1, 0), Node("n2", None, 1), Node("n3", None, 1))),
+        (JOB, (SlurmNode("n1"), SlurmNode("n2"), SlurmNode("m"))),
+        ({**JOB, "SLURM_NTASKS": "20"}, (SlurmNode("n1", 8), SlurmNode("n2", 8), SlurmNode("m", 4))),
+        ({**JOB, "SLURM_NTASKS_PER_NODE": "8"}, (SlurmNode("n1", 8), SlurmNode("n2", 8), SlurmNode("m", 4))),
+        (HETEROGENEOUS, (SlurmNode("n1", 1, 0), SlurmNode("n2", None, 1), SlurmNode("n3", None, 1))),
     ],
 )
-def test_the_nodes_of_a_job(environ: Mapping[str, str], nodes: tuple[Node, ...]) -> None:
+def test_the_nodes_of_a_job(environ: Mapping[str, str], nodes: tuple[SlurmNode, ...]) -> None:
     """What Slurm counts by itself, where nobody asked for a number of tasks, is none."""
     assert job_nodes(environ) == nodes
 

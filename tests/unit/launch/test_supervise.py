@@ -11,7 +11,7 @@ from dynamix_ps.launch.logs import RoleLog
 from dynamix_ps.launch.plan import JobRole
 from dynamix_ps.launch.role_state import RoleState
 from dynamix_ps.launch.supervise import Supervisor
-from dynamix_ps.launch.verdict import Limits, Progress
+from dynamix_ps.launch.verdict import Limits, RunProgress
 
 
 class Hosts:
@@ -32,6 +32,6 @@ class Hosts:
 
 def test_a_job_that_has_lost_a_host_it_needs_may_begin_again() -> None:
     hosts: Any = Hosts()
-    progress = Progress(founded=True)
+    progress = RunProgress(founded=True)
     ending = Supervisor(hosts, lambda *_: None, lambda: progress, Interrupts(), Limits(elastic=True)).run()
     assert ending.by_loss and ending.reason == "host a is lost: timed out (it ran scheduler)"

@@ -9,8 +9,8 @@ import pytest
 from dynamix_ps.config.schema import Timeouts
 from dynamix_ps.launch.verdict import (
     Limits,
-    Progress,
     RoleStatus,
+    RunProgress,
     goes_on_without,
     how_it_ended,
     judge,
@@ -19,8 +19,8 @@ from dynamix_ps.launch.verdict import (
 )
 
 LIMITS = Limits(launch_s=100, job_s=1000, early_exit_s=3, end_grace_s=15)
-TRAINING = Progress(frozenset({0, 1}), iterations={0: 70, 1: 69})
-DONE = Progress(frozenset({0, 1}), frozenset({0, 1}))
+TRAINING = RunProgress(frozenset({0, 1}), iterations={0: 70, 1: 69})
+DONE = RunProgress(frozenset({0, 1}), frozenset({0, 1}))
 
 
 def roles(**codes: tuple[int | None, float]) -> list[RoleStatus]:
@@ -68,13 +68,13 @@ def test_a_stopped_role_is_named_before_what_it_causes() -> None:
 
 
 def test_a_crash_before_training_says_so() -> None:
-    ending = judge(roles(w0=(2, 1.0)), Progress(), 1.0, LIMITS)
+    ending = judge(roles(w0=(2, 1.0)), RunProgress(), 1.0, LIMITS)
     assert ending is not None
     assert ending.reason == "worker-0 ended with exit code 2 before it started training"
 
 
 def test_of_several_crashes_the_first_is_the_culprit_and_its_own_words_are_repeated() -> None:
-    progress = Progress(frozenset({0, 1}), errors={1: "the loss of worker 1 is not finite"}, iterations={1: 5})
+    progress = RunProgress(frozenset({0, 1}), errors={1: "the loss of worker 1 is not finite"}, iterations={1: 5})
     ending = judge(roles(w0=(-6, 9.0), w1=(4, 8.0), server=(1, 9.0)), progress, 9.0, LIMITS)
     assert ending is not None
     assert ending.culprits == ("worker-1",)
@@ -82,7 +82,7 @@ def test_of_several_crashes_the_first_is_the_culprit_and_its_own_words_are_repea
 
 
 def test_of_crashes_noticed_together_the_one_that_explained_itself_is_shown() -> None:
-    progress = Progress(frozenset({0, 1}), errors={1: "disk on fire"})
+    progress = RunProgress(frozenset({0, 1}), errors={1: "disk on fire"})
     ending = judge(roles(w0=(-6, 8.0), w1=(4, 8.0)), progress, 8.0, LIMITS)
     assert ending is not None
     assert ending.culprits == ("worker-1",)
@@ -90,7 +90,7 @@ def test_of_crashes_noticed_together_the_one_that_explained_itself_is_shown() ->
 
 def test_who_lost_another_worker_is_not_the_one_to_look_at() -> None:
     """In a ring everybody fails when one does, and some may be noticed before it."""
-    progress = Progress(frozenset({0, 1}), errors={0: "worker 0 lost the ring"}, iterations={1: 5})
+    progress = RunProgress(frozenset({0, 1}), errors={0: "worker 0 lost the ring"}, iterations={1: 5})
     ending = judge(roles(w0=(6, 8.0), w1=(-9, 9.0)), progress, 9.0, LIMITS)
     assert ending is not None
     assert ending.culprits == ("worker-1",)
@@ -165,8 +165,8 @@ def test_servers_that_stay_are_stopped_but_the_result_stands() -> None:
 
 def test_workers_that_never_trained_are_a_failure_although_they_ended_with_0() -> None:
     gone = roles(w0=(0, 1.0), w1=(0, 1.0))
-    assert judge(gone, Progress(), 3.9, LIMITS) is None
-    ending = judge(gone, Progress(), 4.0, LIMITS)
+    assert judge(gone, RunProgress(), 3.9, LIMITS) is None
+    ending = judge(gone, RunProgress(), 4.0, LIMITS)
     assert ending is not None
     assert ending.exit_code == 4
     assert "worker-0, worker-1 ended (exit code 0) without training" in ending.reason
@@ -174,22 +174,22 @@ def test_workers_that_never_trained_are_a_failure_although_they_ended_with_0() -
 
 def test_without_servers_a_worker_must_have_trained() -> None:
     alone = [RoleStatus("worker-0", "worker", 0, 0, 1.0)]
-    assert judge(alone, Progress(), 1.0, LIMITS) is None
-    assert judge(alone, Progress(), 4.0, LIMITS).exit_code == 4  # type: ignore[union-attr]
-    assert judge(alone, Progress(frozenset({0})), 1.0, LIMITS).exit_code == 0  # type: ignore[union-attr]
+    assert judge(alone, RunProgress(), 1.0, LIMITS) is None
+    assert judge(alone, RunProgress(), 4.0, LIMITS).exit_code == 4  # type: ignore[union-attr]
+    assert judge(alone, RunProgress(frozenset({0})), 1.0, LIMITS).exit_code == 0  # type: ignore[union-attr]
 
 
 def test_a_plain_byteps_script_is_complete_when_the_servers_leave_after_it() -> None:
-    ending = judge(roles(w0=(0, 5), w1=(0, 5), server=(0, 5), scheduler=(0, 5)), Progress(), 5.0, LIMITS)
+    ending = judge(roles(w0=(0, 5), w1=(0, 5), server=(0, 5), scheduler=(0, 5)), RunProgress(), 5.0, LIMITS)
     assert ending is not None
     assert ending.exit_code == 0
 
 
 def test_a_plain_byteps_script_may_go_on_for_a_while_after_the_servers_left() -> None:
     left = roles(w0=(0, 5), server=(0, 5), scheduler=(0, 5))
-    assert judge(left, Progress(), 19.9, LIMITS) is None
-    assert judge(left, Progress(), 20.0, LIMITS) is not None
-    assert judge(roles(w0=(0, 5), server=(0, 5)), Progress(), 8.0, LIMITS) is not None
+    assert judge(left, RunProgress(), 19.9, LIMITS) is None
+    assert judge(left, RunProgress(), 20.0, LIMITS) is not None
+    assert judge(roles(w0=(0, 5), server=(0, 5)), RunProgress(), 8.0, LIMITS) is not None
 
 
 @pytest.mark.parametrize(("role", "name"), [("w1", "worker-1"), ("server", "server-0"), ("scheduler", "scheduler")])
@@ -204,14 +204,14 @@ def test_leaving_in_the_middle_is_a_failure_even_with_exit_code_0(role: str, nam
 
 
 def test_whoever_has_finished_may_leave_before_the_others() -> None:
-    some = Progress(frozenset({0, 1}), frozenset({1}))
+    some = RunProgress(frozenset({0, 1}), frozenset({1}))
     assert judge(roles(w1=(0, 50.0)), some, 90, LIMITS) is None
     assert judge(roles(w1=(0, 50.0), server=(0, 50.0)), some, 90, LIMITS) is not None
     assert judge(roles(w1=(0, 50.0), server=(0, 50.0)), DONE, 90, LIMITS) is None
 
 
 def test_who_does_not_start_in_time_is_named() -> None:
-    ending = judge(roles(), Progress(frozenset({0})), 100.0, LIMITS)
+    ending = judge(roles(), RunProgress(frozenset({0})), 100.0, LIMITS)
     assert ending is not None
     assert ending.exit_code == 5
     assert "worker-1 did not start training within 100 s" in ending.reason
@@ -236,7 +236,7 @@ def test_signals_are_named() -> None:
     assert how_it_ended(-99) == "was killed by signal 99"
 
 
-FOUR = Progress(frozenset(range(4)), iterations={0: 813, 1: 813, 2: 812, 3: 813}, founded=True)
+FOUR = RunProgress(frozenset(range(4)), iterations={0: 813, 1: 813, 2: 812, 3: 813}, founded=True)
 ELASTIC = replace(LIMITS, elastic=True)
 
 

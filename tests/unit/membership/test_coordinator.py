@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from dynamix_ps.membership.coordinator import Coordinator
-from dynamix_ps.membership.generations import Output, Settings
+from dynamix_ps.membership.generations import MembershipSettings, Output
 from dynamix_ps.membership.journal import Decided, Finished, Joined, Lost
 from dynamix_ps.membership.messages import (
     AskLeave,
@@ -16,7 +16,7 @@ from dynamix_ps.membership.messages import (
     Fenced,
     Finish,
     Freeze,
-    Hello,
+    Join,
     Leave,
     LeaveAsked,
     Process,
@@ -36,10 +36,10 @@ LAUNCHER = Process("launcher", 0, "")
 
 def started(min_workers: int = 1, max_workers: int = 8) -> Coordinator:
     """Three workers and two servers, at round 0 of generation 1."""
-    settings = Settings(3, 2, min_workers, max_workers, confirm_s=0.5, lease_s=2.0, join_wait_s=10.0)
+    settings = MembershipSettings(3, 2, min_workers, max_workers, confirm_s=0.5, lease_s=2.0, join_wait_s=10.0)
     coordinator = Coordinator(settings)
     for process in (*W[:3], *S):
-        coordinator.on_message(process, Hello(), 0.0)
+        coordinator.on_message(process, Join(), 0.0)
     decide(coordinator, [None, None, None])
     return coordinator
 
@@ -143,7 +143,7 @@ def test_who_is_waited_for_and_heard_stays() -> None:
 def test_a_server_that_comes_back_waits_for_nobody_until_it_says_so_again() -> None:
     coordinator = started()
     say(coordinator, S[0], Waiting(frozenset({W[1]})), 0.0)
-    say(coordinator, S[0], Hello(), 0.5)
+    say(coordinator, S[0], Join(), 0.5)
     assert lost_until(coordinator, 10.0, heard=(W[0], W[2], *S)) == []
 
 
@@ -173,15 +173,15 @@ def test_a_lost_incarnation_is_refused_and_another_one_is_offered() -> None:
     coordinator = started()
     say(coordinator, LAUNCHER, Suspect(W[2]))
     decide(coordinator, [1, 1])
-    assert told(say(coordinator, W[2], Hello()), Refused) == [W[2]]
+    assert told(say(coordinator, W[2], Join()), Refused) == [W[2]]
     again = Process("worker", 2, "second")
-    assert told(say(coordinator, again, Hello()), Resume) == [again]
+    assert told(say(coordinator, again, Join()), Resume) == [again]
     assert coordinator.members.entries[-1].process == again
 
 
 def test_a_new_incarnation_is_proof_that_the_one_before_is_lost() -> None:
     coordinator = started()
-    output = say(coordinator, Process("worker", 2, "second"), Hello())
+    output = say(coordinator, Process("worker", 2, "second"), Join())
     assert lost(output) == [W[2]]
 
 
@@ -189,7 +189,7 @@ def test_a_server_that_comes_is_offered_when_it_has_the_fence() -> None:
     coordinator, again = started(), Process("server", 0, "second")
     say(coordinator, LAUNCHER, Suspect(S[0]))
     decide(coordinator, [1, 1, 1])
-    assert told(say(coordinator, again, Hello()), Fence) == [again]
+    assert told(say(coordinator, again, Join()), Fence) == [again]
     fenced = say(coordinator, again, Fenced(coordinator.members.generation))
     assert fenced.messages == [(worker, Enter(Entry(1, again))) for worker in W[:3]]
     assert say(coordinator, again, Fenced(coordinator.members.generation)).messages == [], "once"
@@ -199,7 +199,7 @@ def test_a_server_that_comes_in_a_change_is_offered_after_it() -> None:
     """Not all workers may have met it, so it has no keys by the decision alone."""
     coordinator, again = started(), Process("server", 0, "second")
     say(coordinator, LAUNCHER, Suspect(S[0]))
-    say(coordinator, again, Hello())
+    say(coordinator, again, Join())
     resumes = [message for _, message in decide(coordinator, [1, 1, 1]).messages]
     (resume,) = set(resumes)
     assert isinstance(resume, Resume) and resume.entries == (Entry(1, again),)
@@ -207,7 +207,7 @@ def test_a_server_that_comes_in_a_change_is_offered_after_it() -> None:
 
 
 def test_a_slot_beyond_the_last_is_refused() -> None:
-    output = say(started(max_workers=3), W[3], Hello())
+    output = say(started(max_workers=3), W[3], Join())
     assert told(output, Refused) == [W[3]]
     assert not any(isinstance(record, Joined) for record in output.records)
 
@@ -217,7 +217,7 @@ def test_below_min_workers_it_waits_for_one_that_joins() -> None:
     say(coordinator, LAUNCHER, Suspect(W[2]))
     for worker in W[:2]:
         assert told(say(coordinator, worker, Status(2, 1)), Fence) == []
-    assert told(say(coordinator, W[3], Hello(), 5.0), Fence) == S
+    assert told(say(coordinator, W[3], Join(), 5.0), Fence) == S
     for server in S:
         say(coordinator, server, Fenced(2), 5.0)
     assert coordinator.change is None and coordinator.training == set(W[:2]), "the newcomer has no state yet"
@@ -234,12 +234,12 @@ def test_below_min_workers_those_that_are_left_make_the_rounds_at_hand_and_end_w
         (worker, Finish("2 workers are left, elastic.min_workers is 3, and none came within 10 s")) for worker in W[:2]
     ], "they hear it before they resume"
     assert told(output, Fence) == S and coordinator.finish is not None
-    assert told(say(coordinator, W[1], Hello(), 12.0), Finish) == [W[1]], "its connection was made anew"
+    assert told(say(coordinator, W[1], Join(), 12.0), Finish) == [W[1]], "its connection was made anew"
     assert [type(record) for record in output.records] == [Decided]
     second, third = (Process("worker", 2, name) for name in ("second", "third"))
-    say(coordinator, second, Hello(), 12.1)
+    say(coordinator, second, Join(), 12.1)
     say(coordinator, LAUNCHER, Suspect(second), 12.2)
-    say(coordinator, third, Hello(), 12.3)
+    say(coordinator, third, Join(), 12.3)
     for worker in W[:2]:
         say(coordinator, worker, Status(3, 1), 12.4)
     assert not coordinator.short_of_workers
@@ -253,7 +253,7 @@ def test_one_that_joins_and_is_lost_begins_the_wait_anew() -> None:
     say(coordinator, LAUNCHER, Suspect(W[2]), 1.0)
     for worker in W[:2]:
         say(coordinator, worker, Status(2, 1), 1.0)
-    say(coordinator, W[3], Hello(), 9.0)
+    say(coordinator, W[3], Join(), 9.0)
     say(coordinator, LAUNCHER, Suspect(W[3]), 10.0)
     for worker in W[:2]:
         say(coordinator, worker, Status(3, 1), 10.0)
@@ -276,7 +276,7 @@ def test_without_a_server_it_ends_when_none_joins() -> None:
 def test_without_a_worker_that_has_the_state_the_job_ends() -> None:
     coordinator = started()
     newcomer = W[3]
-    say(coordinator, newcomer, Hello())
+    say(coordinator, newcomer, Join())
     for worker in W[:3]:
         say(coordinator, LAUNCHER, Suspect(worker))
     assert newcomer in told(say(coordinator, newcomer, Status(coordinator.members.generation, None)), Ended)
@@ -301,28 +301,28 @@ def test_a_request_to_leave_is_told_again_to_a_member_that_says_hello_again() ->
     """Its connection may have been closed when the request came."""
     coordinator = started()
     say(coordinator, LAUNCHER, AskLeave(W[1], 2))
-    assert told(say(coordinator, W[1], Hello()), LeaveAsked) == [W[1]]
-    assert told(say(coordinator, W[2], Hello()), LeaveAsked) == []
+    assert told(say(coordinator, W[1], Join()), LeaveAsked) == [W[1]]
+    assert told(say(coordinator, W[2], Join()), LeaveAsked) == []
     for number in (2, 1):  # told again by the launcher
         assert told(say(coordinator, LAUNCHER, AskLeave(W[1], number)), LeaveAsked) == []
     assert told(say(coordinator, LAUNCHER, AskLeave(W[1], 3)), LeaveAsked) == [W[1]], "the first was refused"
     say(coordinator, W[1], Leave())
-    assert told(say(coordinator, W[1], Hello()), LeaveAsked) == []
+    assert told(say(coordinator, W[1], Join()), LeaveAsked) == []
 
 
 def test_when_the_last_worker_with_the_state_leaves_newcomers_are_told_that_the_job_is_over() -> None:
     coordinator, newcomer = started(), W[3]
-    say(coordinator, newcomer, Hello())
+    say(coordinator, newcomer, Join())
     for worker in W[:2]:
         assert told(say(coordinator, worker, Leave()), Ended) == []
     assert told(say(coordinator, W[2], Leave()), Ended) == [*S, newcomer]
     late = Process("worker", 1, "late")
-    assert told(say(coordinator, late, Hello()), Ended) == [late]
+    assert told(say(coordinator, late, Join()), Ended) == [late]
 
 
 def test_who_has_taken_the_state_goes_on_alone() -> None:
     coordinator, newcomer = started(), W[3]
-    say(coordinator, newcomer, Hello())
+    say(coordinator, newcomer, Join())
     say(coordinator, newcomer, Ready())
     assert [told(say(coordinator, worker, Leave()), Ended) for worker in W[:3]] == [[], [], []]
     assert told(say(coordinator, newcomer, Leave()), Ended) == S
@@ -331,7 +331,7 @@ def test_who_has_taken_the_state_goes_on_alone() -> None:
 def test_when_the_last_workers_with_the_state_leave_in_a_change_newcomers_are_told_that_the_job_is_over() -> None:
     for answers_first in (True, False):
         coordinator, newcomer = started(), W[3]
-        say(coordinator, newcomer, Hello())
+        say(coordinator, newcomer, Join())
         say(coordinator, LAUNCHER, Suspect(W[2]))
         messages: list[tuple[Process, ToCoordinator]] = [(W[0], Leave()), (W[1], Leave())]
         messages.insert(0 if answers_first else 2, (newcomer, Status(coordinator.members.generation, None)))

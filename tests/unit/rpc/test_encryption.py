@@ -19,7 +19,7 @@ from dynamix_ps.config.schema import Config
 from dynamix_ps.errors import EnvironmentNotReady
 from dynamix_ps.launch.authority import DAY_S, Authority
 from dynamix_ps.rpc.encryption import arbitrators_certificates, certificates_for, open_channel
-from dynamix_ps.rpc.server import Server
+from dynamix_ps.rpc.server import RpcServer
 from tests.unit.arbitrator.service_bench import Bench, Scripted
 
 pytestmark = pytest.mark.timeout(60)
@@ -50,7 +50,7 @@ def answered(folder: Path, certificates: Certificates | None, dial: Callable[[st
             return str(health_pb2.HealthCheckResponse.ServingStatus.Name(reply.status))
 
     async def story() -> str:
-        server = Server(Bench(folder, Scripted()).arbitrator, RUN, TOKEN, 3, certificates)
+        server = RpcServer(Bench(folder, Scripted()).arbitrator, RUN, TOKEN, 3, certificates)
         port = await server.start(f"{HERE}:0")
         try:
             return await asyncio.to_thread(ask, f"{HERE}:{port}")

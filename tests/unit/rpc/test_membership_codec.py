@@ -17,7 +17,7 @@ from dynamix_ps.membership.messages import (
     Finish,
     Freeze,
     FromCoordinator,
-    Hello,
+    Join,
     Leave,
     LeaveAsked,
     Process,
@@ -42,7 +42,7 @@ from dynamix_ps.rpc.refusals import MalformedMessageError
 WORKER, SERVER = Process("worker", 2, "abc", "host:1", "host:2"), Process("server", 0, "def")
 BOTH = frozenset({WORKER, SERVER})
 TOLD: tuple[ToCoordinator, ...] = (
-    Hello(),
+    Join(),
     Suspect(WORKER),
     Waiting(BOTH),
     Waiting(frozenset()),
@@ -103,7 +103,7 @@ def test_an_empty_kind_is_a_sign_of_life_of_a_role_alone() -> None:
         ("suspect", {"process": {"role": "worker", "slot": 0, "incarnation": "a" * 257}}),
         ("waiting", {"processes": {"role": "worker"}}),
         ("waiting", {"processes": [3]}),
-        ("hello", "{" + " " * 70_000 + "}"),
+        ("join", "{" + " " * 70_000 + "}"),
         ("waiting", "[" * 60_000),
         ("status", '{"generation": 1, "first_incomplete": 1e400}'),
     ],
@@ -122,4 +122,4 @@ def test_the_first_message_says_who_sends() -> None:
         with pytest.raises(MalformedMessageError):
             sender_from_proto(wrong)
     with pytest.raises(MalformedMessageError, match="sender: got nothing"):
-        sender_from_proto(pack(Hello()))
+        sender_from_proto(pack(Join()))

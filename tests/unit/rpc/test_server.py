@@ -19,7 +19,7 @@ from dynamix_ps.arbitrator.service import Arbitrator
 from dynamix_ps.rpc import arbitrator_pb2 as pb
 from dynamix_ps.rpc import channel
 from dynamix_ps.rpc.auth import GREET, call_metadata, greeting_metadata, refusal_is_proven, refusal_metadata
-from dynamix_ps.rpc.server import Server
+from dynamix_ps.rpc.server import RpcServer
 from dynamix_ps.rpc.session import Call, ClientSession
 from dynamix_ps.token_proof import random_number
 from tests.proven import stub_of
@@ -34,7 +34,7 @@ HEARTBEAT = "/dynamix.arbitrator.Arbitrator/Heartbeat"
 @contextlib.asynccontextmanager
 async def listening(folder: Path) -> AsyncIterator[int]:
     """The port of a server."""
-    server = Server(Bench(folder, Scripted()).arbitrator, RUN, TOKEN, 3)
+    server = RpcServer(Bench(folder, Scripted()).arbitrator, RUN, TOKEN, 3)
     port = await server.start("127.0.0.1:0")
     try:
         yield port

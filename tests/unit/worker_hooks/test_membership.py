@@ -16,12 +16,12 @@ import pytest
 from dynamix_ps.arbitrator.coordination import Coordination
 from dynamix_ps.config.schema import Timeouts
 from dynamix_ps.membership.coordinator import Coordinator
-from dynamix_ps.membership.generations import Settings
+from dynamix_ps.membership.generations import MembershipSettings
 from dynamix_ps.membership.journal import Record
 from dynamix_ps.membership.messages import AskLeave, Fence, Finish, Freeze, Process, Resume, Status, Suspect
 from dynamix_ps.rpc.access import ArbitratorAccess
 from dynamix_ps.rpc.member import Member
-from dynamix_ps.rpc.server import Server
+from dynamix_ps.rpc.server import RpcServer
 from server_hooks.membership import ServerMember
 from tests.rounds_of_threads import Lost, RoundWorker, SumServer
 from tests.unit.arbitrator.service_bench import Bench, Scripted
@@ -77,7 +77,7 @@ class Shown(list[tuple[int, int] | str]):
 class Control:
     """A coordinator in a loop of its own, which can be started again at the same port."""
 
-    def __init__(self, folder: Path, settings: Settings, confirm_s: float = 30.0) -> None:
+    def __init__(self, folder: Path, settings: MembershipSettings, confirm_s: float = 30.0) -> None:
         self.settings, self.records, self.notes = settings, Records(), Notes()
         self.lost: list[int] = []
         self.left: list[int] = []
@@ -97,7 +97,7 @@ class Control:
         tell = self.lost.append, self.left.append
         coordination = Coordination(coordinator, self.records, self.notes, *tell, self.shown)
         arbitrator = Bench(self._folder, Scripted()).arbitrator
-        server = Server(arbitrator, RUN, TOKEN, self.settings.workers, coordinator=coordination)
+        server = RpcServer(arbitrator, RUN, TOKEN, self.settings.workers, coordinator=coordination)
         self.port = await server.start(f"127.0.0.1:{self.port}")
         running = asyncio.create_task(coordination.run())
         ready.set()
@@ -210,7 +210,7 @@ class Job:
 @contextlib.contextmanager
 def running(folder: Path, workers: int = 4, servers: int = 2, **limits: Any) -> Iterator[Job]:
     """A job whose founders have all met."""
-    control = Control(folder, Settings(workers, servers, **{"confirm_s": 30.0, "lease_s": 20.0, **limits}))
+    control = Control(folder, MembershipSettings(workers, servers, **{"confirm_s": 30.0, "lease_s": 20.0, **limits}))
     job = Job(control, workers, servers)
     control.notes.wait_for(lambda line: line["kind"] == "members")
     try:

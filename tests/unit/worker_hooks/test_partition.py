@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from dynamix_ps.config.schema import Timeouts
-from dynamix_ps.membership.generations import Settings
+from dynamix_ps.membership.generations import MembershipSettings
 from dynamix_ps.rpc.access import ArbitratorAccess
 from tests.unit.worker_hooks.test_membership import PATIENCE_S, Control, Job
 
@@ -52,7 +52,7 @@ class Partition(Job):
 
 @contextmanager
 def running(folder: Path) -> Iterator[Partition]:
-    control = Impatient(folder, Settings(3, 2, confirm_s=30.0, lease_s=LEASE_S))
+    control = Impatient(folder, MembershipSettings(3, 2, confirm_s=30.0, lease_s=LEASE_S))
     job = Partition(control, workers=3, servers=2)
     control.notes.wait_for(lambda line: line["kind"] == "members")
     try:

@@ -1,0 +1,11 @@
+"""Where the parts of the launcher tell what happens in a run."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+
+class EventLog(Protocol):
+    """The part of a Recorder that takes events."""
+
+    def event(self, kind: str, **fields: Any) -> None: ...
