@@ -28,6 +28,7 @@ shares           the sizes of a plan where workers come and go
 certificates     of one host, with which its roles encrypt
 addresses        host and port as one text, and whether a port can be had there
 cgroups          reads the control groups of this process
+own_process      starts a process that imports nothing from its working folder
 one_thread       environment for processes that need one thread for their matrix products
 open_files       the limit on open files, and files in reserve
 token_proof      how two processes prove that they know the token of the run

@@ -2,6 +2,10 @@
 
 import sys
 
-from dynamix_ps.cli.main import main
+from dynamix_ps.own_process import leave_out_working_folder
+
+leave_out_working_folder()  # `dynamix` does not see it either
+
+from dynamix_ps.cli.main import main  # noqa: E402
 
 sys.exit(main())

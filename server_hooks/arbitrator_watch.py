@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from types import FrameType
 
+from dynamix_ps import own_process
 from dynamix_ps.config import variables
 from dynamix_ps.config.load import load_config
 from dynamix_ps.errors import UsageError
@@ -116,7 +117,7 @@ def arbitrator_watch() -> ArbitratorWatch | None:
     if missing:
         raise UsageError(f"{variables.CONFIG} is set, but the arbitrator also needs {', '.join(missing)}")
     folder = Path(variables.get(variables.RUN_DIR) or "") / "arbitrator"
-    return ArbitratorWatch([sys.executable, "-m", "dynamix_ps.arbitrator"], folder / "watch.jsonl")
+    return ArbitratorWatch(own_process.command("dynamix_ps.arbitrator"), folder / "watch.jsonl")
 
 
 def main() -> int:

@@ -41,7 +41,7 @@ def environment(**changes: str) -> dict[str, str]:
 def dynamix(*arguments: str, cwd: Path, **changes: str) -> subprocess.Popen[str]:
     """Start `dynamix ...`; its standard error and output come in one stream."""
     return subprocess.Popen(
-        [sys.executable, "-m", "dynamix_ps.cli.main", *arguments],
+        [sys.executable, "-m", "dynamix_ps", *arguments],
         cwd=cwd,
         env=environment(**changes),
         stdin=subprocess.DEVNULL,

@@ -5,13 +5,13 @@ from __future__ import annotations
 import errno
 import os
 import subprocess
-import sys
 import tempfile
 import time
 from collections import deque
 from dataclasses import dataclass
 from pathlib import Path
 
+from dynamix_ps import own_process
 from dynamix_ps.byteps_build import source
 from dynamix_ps.byteps_build.cache import WheelCache
 from dynamix_ps.byteps_build.install import check_import, install, installed_info
@@ -87,7 +87,7 @@ def _build(recipe: Recipe, cache: WheelCache, progress: Progress) -> Path:
 
 
 def _compile(environment: dict[str, str], tree: Path, out: Path, log: Path, progress: Progress) -> Path:
-    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--no-input"]
+    pip = own_process.command("pip", "--disable-pip-version-check", "--no-input")
     command = [*pip, "wheel", "-v", "--no-deps", "--no-index", "--no-build-isolation", "-w", str(out), str(tree)]
     tail: deque[str] = deque(maxlen=4000)
     with (

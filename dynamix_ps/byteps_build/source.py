@@ -5,11 +5,11 @@ from __future__ import annotations
 import hashlib
 import os
 import subprocess
-import sys
 import tarfile
 import tempfile
 from pathlib import Path
 
+from dynamix_ps import own_process
 from dynamix_ps.errors import BuildError
 
 VERSION = "0.2.5.post15"
@@ -45,7 +45,7 @@ def _download(folder: Path) -> Path:
     # With --require-hashes pip checks the hash before it runs any code of the package.
     requirements = folder / "requirements.txt"
     requirements.write_text(f"byteps=={VERSION} --hash=sha256:{SHA256}\n", encoding="utf-8")
-    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--no-input"]
+    pip = own_process.command("pip", "--disable-pip-version-check", "--no-input")
     options = ["--timeout", "20", "--retries", "2"]
     options += ["--no-deps", "--no-build-isolation", "--no-binary", ":all:", "--require-hashes", "-d", str(folder)]
     done = subprocess.run(

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import shutil
 import subprocess
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from dynamix_ps import own_process
 from dynamix_ps.errors import BuildError
 
 
@@ -35,7 +35,7 @@ def _unpacked(wheel: Path, folder: Path) -> Path:
 
 
 def _run(*arguments: str) -> None:
-    done = subprocess.run([sys.executable, "-m", "wheel", *arguments], capture_output=True, text=True, check=False)
+    done = subprocess.run(own_process.command("wheel", *arguments), capture_output=True, text=True, check=False)
     if done.returncode != 0:
         raise BuildError(
             f"`python -m wheel {' '.join(arguments)}` failed:\n{(done.stdout + done.stderr).strip()[-2000:]}\n"

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
 
+from dynamix_ps import own_process
 from dynamix_ps.config import variables
 from dynamix_ps.config.role_environment import RoleSettings, read_role
 from dynamix_ps.errors import UsageError
@@ -46,7 +47,7 @@ def run(argv: Sequence[str]) -> int:
     if not settings.distributed:
         print(f"one worker without BYTEPS_FORCE_DISTRIBUTED=1 needs no {settings.role}: nothing to do")
         return 0
-    _replace_process(_debugged([sys.executable, "-m", f"server_hooks.{settings.role}"]))
+    _replace_process(_debugged(list(own_process.command(f"server_hooks.{settings.role}"))))
 
 
 def _set_defaults() -> None:

@@ -85,7 +85,7 @@ def command(
     changes = [word for name, value in given.items() if value for word in (name, str(value))]
     changes += ["--insecure"] * insecure
     behind = ["--", *cmd] if cmd else []
-    launch = [sys.executable, "-m", "dynamix_ps.cli.main", "launch", "-c", str(config_file.absolute())]
+    launch = [sys.executable, "-m", "dynamix_ps", "launch", "-c", str(config_file.absolute())]
     script = batch_script(config, options, [*launch, *changes, *behind])
     check_launch(config, resume)
     if dry:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
+from dynamix_ps import own_process
 from dynamix_ps.errors import EnvironmentNotReady
 from dynamix_ps.launch.agent import HEARTBEAT_S, LEASE_S, hello
 from dynamix_ps.launch.agent_link import AgentLink, Deliver
@@ -49,17 +50,21 @@ class AgentCommand:
     ] = ()  # runs other commands there, if a name of the host and a command follow; or nothing does
 
 
-AGENT = ("-m", "dynamix_ps.launch.agent")  # arguments of Python
+_AGENT = "dynamix_ps.launch.agent"
 
 
 def agent_argv(environ: Mapping[str, str]) -> tuple[str, ...]:
-    """What runs on a host: the launcher's Python, whose path there is the same, with the paths of its PYTHONPATH."""
+    """What runs on a host: the launcher's Python, whose path there is the same, with the paths of its PYTHONPATH.
+
+    It is to be started in `/`, as Python imports from the folder in which it is started.
+    """
     paths = [os.path.abspath(path) for path in environ.get("PYTHONPATH", "").split(os.pathsep) if path]
     variables = ("env", f"PYTHONPATH={os.pathsep.join(paths)}") if paths else ()
-    return (*variables, sys.executable, *AGENT)
+    return (*variables, sys.executable, "-m", _AGENT)
 
 
-ON_OWN_MACHINE = AgentCommand((sys.executable, *AGENT), "the agent on this machine", shares_run_folder=True)
+AGENT = own_process.command(_AGENT)  # on this machine
+ON_OWN_MACHINE = AgentCommand(AGENT, "the agent on this machine", shares_run_folder=True)
 
 
 class Commands:

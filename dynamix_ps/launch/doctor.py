@@ -222,6 +222,7 @@ def _import_problem(module: str) -> str:
     try:
         done = subprocess.run(
             [sys.executable, "-c", f"import {module}"],
+            cwd="/",  # Python imports from the folder in which it is started
             capture_output=True,
             text=True,
             timeout=_IMPORT_LIMIT_S,

@@ -274,7 +274,6 @@ class HostAgent:
             run_dir=run.folder.path,
             scratch=run.scratch,
             shm_prefix=run.shm_prefix,
-            cwd=Path.cwd(),
             port=message.port,
             arbitrator_port=message.arbitrator_port,
             cores=len(os.sched_getaffinity(0)),

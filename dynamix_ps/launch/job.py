@@ -148,7 +148,6 @@ def _make_place(run_id: str, config_file: Path, run_dir: Path, resume: Path | No
         run_dir=run_dir,
         scratch=new_scratch_path(run_id),
         shm_prefix=new_shm_prefix(run_id),
-        cwd=Path.cwd(),
         port=port,
         arbitrator_port=arbitrator_port,
         cores=len(os.sched_getaffinity(0)),

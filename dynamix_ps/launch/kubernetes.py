@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+from dynamix_ps import own_process
 from dynamix_ps.config import variables
 from dynamix_ps.config.schema import MAX_HOSTS, Host
 from dynamix_ps.errors import EnvironmentNotReady, UsageError
@@ -100,7 +101,7 @@ class KubernetesJob:
         pod = self._pods[host]
         if pod.address.partition(".")[0] == self._hostname:  # its name may not be known yet
             return ON_OWN_MACHINE
-        argv = (sys.executable, *tls_command.MODULE, pod.address, str(DEFAULT_PORT), str(self._folder))
+        argv = own_process.command(tls_command.MODULE, pod.address, str(DEFAULT_PORT), str(self._folder))
         return AgentCommand(argv, f"the connection to {pod.address}", advice=partial(advice, pod.address))
 
 

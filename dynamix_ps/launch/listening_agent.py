@@ -60,7 +60,7 @@ def serve(port: int, folder: Path) -> int:
 
 def _serve_run(connection: ssl.SSLSocket) -> int:
     agent = subprocess.Popen(
-        (sys.executable, *AGENT),
+        AGENT,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         start_new_session=True,  # Ctrl-C comes to it as the notice below

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
 
+from dynamix_ps import own_process
 from dynamix_ps.config import variables
 from dynamix_ps.config.role_hosts import HERE
 from dynamix_ps.config.schema import Config
@@ -137,7 +137,7 @@ def _start(path: str, owner: Mapping[str, str], log_file: Path) -> subprocess.Po
     parent = os.getpid()
     with log_file.open("ab") as log:
         return subprocess.Popen(
-            [sys.executable, "-m", _MODULE, "--private", "--socket", path],
+            own_process.command(_MODULE, "--private", "--socket", path),
             env={**os.environ, **owner, "PYTHONUNBUFFERED": "1"},
             stdin=subprocess.DEVNULL,
             stdout=log,

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
+from dynamix_ps import own_process
 from dynamix_ps.addresses import host_port
 from dynamix_ps.certificates import OFF
 from dynamix_ps.config import variables
@@ -50,7 +51,6 @@ class RunPlace:
     run_dir: Path
     scratch: Path  # short path for sockets
     shm_prefix: str  # the beginning of the names of all shared-memory segments of this run
-    cwd: Path
     port: int
     arbitrator_port: int
     cores: int
@@ -125,14 +125,14 @@ def plan_roles(config: Config, place: RunPlace, environ: Mapping[str, str], pyth
     `environ` is the environment there; tuning variables that a user has set in it keep their values.
     """
     common = _common_env(config, place, environ, python)
-    launcher: tuple[str, ...] = (python, "-m", "dynamix_ps.cli.bpslaunch")
+    launcher = own_process.command("dynamix_ps.cli.bpslaunch", python=python)
     here = [role for role in job_roles(config) if role.host == place.host]
     ranks = [role.rank for role in here if role.rank is not None]
     specs: list[RoleSpec] = []
     for role in here:
         argv, env = launcher, {**common, variables.ROLE_NAME: role.name}
         if role.role == "arbitrator":
-            argv = (python, "-m", "server_hooks.arbitrator_watch")
+            argv = own_process.command("server_hooks.arbitrator_watch", python=python)
         else:
             env["DMLC_ROLE"] = role.role
         if role.role == "server":
@@ -151,7 +151,6 @@ def _common_env(config: Config, place: RunPlace, environ: Mapping[str, str], pyt
     home, here = _address(config, place, _known(placed.home)), _address(config, place, place.host)
     added = {
         "PATH": os.pathsep.join(filter(None, (os.path.dirname(python), environ.get("PATH", os.defpath)))),
-        "PYTHONPATH": os.pathsep.join(filter(None, (str(place.cwd), environ.get("PYTHONPATH", "")))),
         "PYTHONUNBUFFERED": "1",
         "DMLC_NUM_WORKER": str(len(cluster.workers)),
         "DMLC_NUM_SERVER": str(len(placed.servers) if config.data_plane.has_servers else 0),

@@ -117,7 +117,8 @@ class PodTemplates:
         """The launcher begins when all agents listen."""
         command = ["python", "-m", "dynamix_ps.launch.kubernetes"]
         others = {"name": variables.PODS, "value": self._pods(1)}
-        return {**self._container("waits-for-agents", command, []), "env": [others]}
+        # Python imports from the folder in which it is started.
+        return {**self._container("waits-for-agents", command, []), "workingDir": "/", "env": [others]}
 
     def _container(self, name: str, command: Sequence[str], arguments: Sequence[str]) -> Manifest:
         policy = {"imagePullPolicy": "Always"} if self._options.pull_always else {}

@@ -9,7 +9,6 @@ import os
 import selectors
 import signal
 import subprocess
-import sys
 from collections.abc import Sequence
 
 from dynamix_ps.launch.command_link import AGENT
@@ -30,7 +29,7 @@ class NodeAgent:
     """
 
     def __init__(self, hides_gpus: bool = False, argv: Sequence[str] = ()) -> None:
-        self._argv = tuple(argv) or (sys.executable, *AGENT)
+        self._argv = tuple(argv) or AGENT
         self._environ = {
             name: value for name, value in os.environ.items() if name != VISIBLE
         }  # Ray sets it for the actor
@@ -49,7 +48,6 @@ class NodeAgent:
         try:
             self._process = subprocess.Popen(
                 self._argv,
-                cwd="/",  # Python imports from the folder in which it is started
                 env=self._environ,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,

@@ -24,14 +24,15 @@ from dataclasses import dataclass
 from functools import partial
 from typing import IO, Any
 
+from dynamix_ps import own_process
 from dynamix_ps.config.schema import Host
 from dynamix_ps.errors import EnvironmentNotReady, UsageError
 from dynamix_ps.launch.command_link import AgentCommand
 
 ADDRESS = "RAY_ADDRESS"
 _OF_THIS_PROCESS = "local"  # Ray's word for a cluster that begins and ends with the process
-_DRIVER = ("-m", "dynamix_ps.launch.ray_driver")
-_STREAM = ("-m", "dynamix_ps.launch.ray_stream")
+_DRIVER = "dynamix_ps.launch.ray_driver"
+_STREAM = "dynamix_ps.launch.ray_stream"
 _END_S = 10.0  # of the driver, after its input
 _LAST_LINES = 3
 _KILLED = 137  # 128 and SIGKILL
@@ -103,14 +104,14 @@ class RayJob:
 
     def agent_command(self, host: str) -> AgentCommand:
         """What leads to the agent of a node."""
-        argv = (sys.executable, *_STREAM, self._socket, self._nodes[host].id)
+        argv = own_process.command(_STREAM, self._socket, self._nodes[host].id)
         return AgentCommand(argv, f"Ray's actor on {host}", environ=self._environ, advice=partial(advice, host))
 
     def _take(self, workers: int, cpus: int) -> RayPlacement:
         """Start the driver, which ends with this object at the latest, and wait for its answer."""
         said = tempfile.TemporaryFile()  # noqa: SIM115  the driver writes to it until its end
         process = subprocess.Popen(
-            (sys.executable, *_DRIVER, str(workers), str(cpus)),
+            own_process.command(_DRIVER, str(workers), str(cpus)),
             env=dict(self._environ),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,

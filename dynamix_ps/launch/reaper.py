@@ -11,8 +11,8 @@ import os
 import select
 import subprocess
 import sys
-from pathlib import Path
 
+from dynamix_ps import own_process
 from dynamix_ps.errors import EnvironmentNotReady
 from dynamix_ps.launch.cleanup import release
 from dynamix_ps.launch.event_log import EventLog
@@ -66,10 +66,8 @@ def start_reaper(holdings: Holdings, survives_exec: bool = False) -> int:
     """
     reading, writing = os.pipe()
     environ = {name: value for name, value in os.environ.items() if not name.startswith("DYNAMIX_")}
-    package_root = str(Path(__file__).resolve().parents[2])
-    environ["PYTHONPATH"] = os.pathsep.join(filter(None, (package_root, environ.get("PYTHONPATH", ""))))
     reaper = subprocess.Popen(
-        [sys.executable, "-m", "dynamix_ps.launch.reaper", holdings.run_id],  # the run id is for those who read ps
+        own_process.command("dynamix_ps.launch.reaper", holdings.run_id),  # the run id is for those who read ps
         stdin=reading,
         stdout=subprocess.DEVNULL,
         env=environ,

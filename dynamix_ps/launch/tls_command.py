@@ -18,7 +18,7 @@ from dynamix_ps.exit_codes import exit_code_of
 from dynamix_ps.launch.job_secret import NAME, JobSecret, tls_context
 from dynamix_ps.launch.tls_relay import TlsRelay
 
-MODULE = ("-m", "dynamix_ps.launch.tls_command")  # arguments of Python
+MODULE = "dynamix_ps.launch.tls_command"
 
 _START_S = 20.0  # until the agent takes connections: less than what the launcher waits for its first word
 _TRY_S = 5.0

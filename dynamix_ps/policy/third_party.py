@@ -55,7 +55,7 @@ def constructor_of(name: str) -> Signature | None:
 
 
 def class_of(name: str) -> type[Policy]:
-    """The class. Imports its module; modules of the current folder are found too.
+    """The class. Imports its module; modules of the current folder are found too, after all others.
 
     Raises:
         PolicyError: it cannot be imported, or is no subclass of the base class.
@@ -64,7 +64,7 @@ def class_of(name: str) -> type[Policy]:
     _spec_of(module_name)
     folder = os.getcwd()
     if folder not in sys.path:
-        sys.path.insert(0, folder)  # as in the roles of a run, whose PYTHONPATH begins with it
+        sys.path.append(folder)  # last, so that other files there hide no module of anybody else
     try:
         module = importlib.import_module(module_name)
     except Exception as error:  # it is not our code
@@ -105,7 +105,7 @@ def _found(module: str, folders: Sequence[str] | None) -> ModuleSpec | None:
     for finder in sys.meta_path:
         if finder in (BuiltinImporter, FrozenImporter):  # modules of the interpreter have no policies, nor sources
             continue
-        here = [os.getcwd(), *sys.path] if folders is None and finder is PathFinder else folders
+        here = [*sys.path, os.getcwd()] if folders is None and finder is PathFinder else folders
         if spec := finder.find_spec(module, here):
             return spec
     return None

@@ -120,7 +120,6 @@ class Study:
         foreign = variables.OF_ONE_RUN | LAUNCHER_VARIABLES
         environ = {name: value for name, value in os.environ.items() if name not in foreign}
         environ = {**ONE_THREAD, **environ, **config.env, "PYTHONUNBUFFERED": "1"}
-        environ["PYTHONPATH"] = os.pathsep.join(filter(None, (os.getcwd(), environ.get("PYTHONPATH", ""))))
         environ[variables.CONFIG] = str(folder.config_file)
         environ[variables.RUN_DIR] = str(folder.path)
         environ[variables.RUN_ID] = secrets.token_hex(4)

@@ -19,7 +19,7 @@ from dynamix_ps.terminal import make_console
 def main() -> int:
     prefixes = json.loads(sys.argv[2])
     resume = Path(sys.argv[3]) if len(sys.argv) > 3 else None
-    target = Commands(lambda host: AgentCommand((*prefixes[host], sys.executable, *AGENT)))
+    target = Commands(lambda host: AgentCommand((*prefixes[host], *AGENT)))
     return run_job(load_config(sys.argv[1]), sys.argv, resume, make_console(), target=target)
 
 

@@ -26,7 +26,7 @@ pytestmark = pytest.mark.timeout(60)
 HELD = """
 import runpy, sys, time
 from pathlib import Path
-folder = Path(__file__).parent
+folder = Path(__file__).parents[1]
 (folder / "began").touch()
 while not (folder / "go").exists():
     time.sleep(0.02)
@@ -43,8 +43,10 @@ class HeldProbe:
 
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.folder = folder
-        (folder / "held_probe.py").write_text(HELD)
-        monkeypatch.setenv("PYTHONPATH", f"{ROOT}{os.pathsep}{folder}")
+        modules = folder / "modules"
+        modules.mkdir()
+        (modules / "held_probe.py").write_text(HELD)
+        monkeypatch.setenv("PYTHONPATH", f"{ROOT}{os.pathsep}{modules}")
         monkeypatch.setenv(variables.PROBE, str(folder / "no-probe-of-the-host"))
         monkeypatch.setattr(network_probe, "_MODULE", "held_probe")
         monkeypatch.setattr(network_probe, "check_permitted", lambda: None)

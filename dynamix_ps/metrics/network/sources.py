@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from dynamix_ps import own_process
 from dynamix_ps.metrics.network.connection import NetworkSource, SourceError
 from dynamix_ps.metrics.network.procfs import ProcfsSource
 from dynamix_ps.metrics.network.sockdiag import SockDiagSource
@@ -42,7 +42,7 @@ def _ebpf() -> Level:
     """Load and attach in a separate process: compiler libraries are large, and may crash."""
     try:
         done = subprocess.run(
-            [sys.executable, "-m", "dynamix_ps.metrics.network.sources"],
+            own_process.command("dynamix_ps.metrics.network.sources"),
             capture_output=True,
             text=True,
             timeout=_LOAD_LIMIT_S,

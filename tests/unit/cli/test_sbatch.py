@@ -40,7 +40,7 @@ def sbatch(words: str) -> Result:
 
 def launch_in(script: str) -> list[str]:
     (line,) = [line for line in script.splitlines() if line.startswith("exec ")]
-    assert shlex.split(line)[1:5] == [sys.executable, "-m", "dynamix_ps.cli.main", "launch"]
+    assert shlex.split(line)[1:5] == [sys.executable, "-m", "dynamix_ps", "launch"]
     return shlex.split(line)[5:]
 
 

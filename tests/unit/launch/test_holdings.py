@@ -320,6 +320,6 @@ for file in pathlib.Path("/proc").glob("[0-9]*/cmdline"):
         text = file.read_text()
     except OSError:
         continue
-    if "launch.reaper" in text and holdings.run_id in text and "START" not in text and "-c" not in text:
+    if "launch.reaper" in text and holdings.run_id in text and "START" not in text and "-c" not in text.split("\\0"):
         print(text)
 """

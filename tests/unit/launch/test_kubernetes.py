@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import socket
-import sys
 import threading
 from pathlib import Path
 
 import pytest
 
+from dynamix_ps import own_process
 from dynamix_ps.config.schema import Host
 from dynamix_ps.errors import EnvironmentNotReady, UsageError
 from dynamix_ps.launch.command_link import ON_OWN_MACHINE
@@ -62,7 +62,7 @@ def test_another_pod_is_reached_by_tcp_and_the_own_one_without() -> None:
     assert job().agent_command("fast") is ON_OWN_MACHINE
     command = job().agent_command("slow")
     where = ("train-agents-1-0-0.train", "7077", "/etc/dynamix")
-    assert command.argv == (sys.executable, "-m", "dynamix_ps.launch.tls_command", *where)
+    assert command.argv == own_process.command("dynamix_ps.launch.tls_command", *where)
     assert command.name == "the connection to train-agents-1-0-0.train"
     assert not command.shares_run_folder
     assert command.shell == ()

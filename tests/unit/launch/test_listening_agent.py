@@ -5,7 +5,6 @@ from __future__ import annotations
 import signal
 import socket
 import ssl
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,6 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from dynamix_ps import own_process
 from dynamix_ps.errors import EnvironmentNotReady
 from dynamix_ps.launch import tls_command
 from dynamix_ps.launch.agent_messages import CleanUp, Hello, Notice
@@ -37,7 +37,7 @@ class Agent:
 
     def launcher(self, secret: Path) -> Rig:
         """The launcher's end of a link to it."""
-        argv = (sys.executable, *tls_command.MODULE, "127.0.0.1", str(self.port), str(secret))
+        argv = own_process.command(tls_command.MODULE, "127.0.0.1", str(self.port), str(secret))
         return Rig(AgentCommand(argv, "the connection", environ=environment()))
 
     def until(self, text: str) -> None:

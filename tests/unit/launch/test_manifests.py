@@ -65,6 +65,7 @@ def test_the_launcher_runs_launch_and_the_others_agents(kind: Kind) -> None:
         assert "env" not in agent
     (waiting,) = found["launcher"]["initContainers"]
     assert waiting["command"] == ["python", "-m", "dynamix_ps.launch.kubernetes"]
+    assert waiting["workingDir"] == "/"
     others = "fast=train-agents-1-0-0.train:2,same=train-agents-2-0-0.train:1"
     assert waiting["env"] == [{"name": "DYNAMIX_PODS", "value": others}]
     assert launcher["env"] == [

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dynamix_ps import own_process
 from dynamix_ps.config.load import load_config
 from dynamix_ps.config.schema import Config
 from dynamix_ps.errors import ConfigError
@@ -22,7 +23,6 @@ PLACE = RunPlace(
     run_dir=Path("/r"),
     scratch=Path("/tmp/dynamix-0badcafe-1234"),
     shm_prefix="dynamix_0badcafe_5678_",
-    cwd=Path("/home/me/my project"),
     port=20001,
     arbitrator_port=20002,
     cores=2,
@@ -62,11 +62,12 @@ def test_every_role_gets_what_byteps_needs() -> None:
         }
         assert expected.items() <= spec.env.items()
         assert spec.env["PATH"].startswith("/opt/venv/bin:")
-        assert spec.env["PYTHONPATH"] == "/home/me/my project"
+        assert "PYTHONPATH" not in spec.env, "only the script sees its folder, as under plain python"
     assert [specs[name].env["DMLC_ROLE"] for name in specs] == ["scheduler", "server", "server", "worker", "worker"]
     assert [spec.env.get("DMLC_SERVER_ID") for spec in specs.values()] == [None, "0", "1", None, None]
-    assert specs["scheduler"].argv == specs["server-1"].argv == (PYTHON, "-m", "dynamix_ps.cli.bpslaunch")
-    assert specs["worker-1"].argv == (PYTHON, "-m", "dynamix_ps.cli.bpslaunch", "python", "t.py")
+    launcher = own_process.command("dynamix_ps.cli.bpslaunch", python=PYTHON)
+    assert specs["scheduler"].argv == specs["server-1"].argv == launcher
+    assert specs["worker-1"].argv == (*launcher, "python", "t.py")
 
 
 def test_servers_are_placed_beside_workers_or_on_hosts_of_their_own() -> None:
@@ -144,7 +145,8 @@ def test_a_single_local_worker_has_only_an_arbitrator_beside_it() -> None:
     cluster = {"workers": ({},)}
     assert list(plan(comm="local", cluster=cluster)) == ["arbitrator", "worker-0"]
     assert list(plan(comm="local", cluster=cluster, mode="off")) == ["worker-0"]
-    assert plan(comm="local", cluster=cluster)["arbitrator"].argv == (PYTHON, "-m", "server_hooks.arbitrator_watch")
+    watch = own_process.command("server_hooks.arbitrator_watch", python=PYTHON)
+    assert plan(comm="local", cluster=cluster)["arbitrator"].argv == watch
     assert "BYTEPS_FORCE_DISTRIBUTED" not in plan(comm="local", cluster=cluster)["worker-0"].env
 
 
@@ -162,7 +164,7 @@ def test_where_workers_choose_their_own_sizes_nothing_is_started_that_decides() 
 
 
 def test_tuning_variables_of_the_user_win_and_those_of_the_file_win_over_them_for_workers() -> None:
-    environ = {"OMP_NUM_THREADS": "7", "BYTEPS_LOG_LEVEL": "INFO", "BYTEPS_NUMA_ON": "1", "PYTHONPATH": "/lib/me"}
+    environ = {"OMP_NUM_THREADS": "7", "BYTEPS_LOG_LEVEL": "INFO", "BYTEPS_NUMA_ON": "1"}
     specs = plan(environ, env={"OMP_NUM_THREADS": "3", "MINE": "x y"})
     assert specs["worker-0"].env["OMP_NUM_THREADS"] == "3"
     assert specs["worker-0"].env["MINE"] == "x y"
@@ -170,7 +172,6 @@ def test_tuning_variables_of_the_user_win_and_those_of_the_file_win_over_them_fo
     assert plan(environ)["worker-1"].env["OMP_NUM_THREADS"] == "7"
     assert specs["server-0"].env["BYTEPS_LOG_LEVEL"] == "INFO"
     assert specs["server-0"].env["BYTEPS_NUMA_ON"] == "1"
-    assert specs["server-0"].env["PYTHONPATH"] == "/home/me/my project:/lib/me"
 
 
 @pytest.mark.parametrize(("cores", "threads"), [(1, "1"), (2, "1"), (3, "1"), (8, "4")])
@@ -215,7 +216,7 @@ INNER = plan(place=dataclasses.replace(PLACE, slowdowns=(2.0, 2.0), resume=Path(
 # What the roles get that is neither a search path nor a tuning variable, which a user may set.
 SET_PER_ROLE = sorted(
     {name for spec in INNER.values() for name in spec.env}
-    - {"PATH", "PYTHONPATH", "PYTHONUNBUFFERED", "OMP_NUM_THREADS"}
+    - {"PATH", "PYTHONUNBUFFERED", "OMP_NUM_THREADS"}
     - {"BYTEPS_NUMA_ON", "BYTEPS_SERVER_ENGINE_THREAD", "BYTEPS_LOG_LEVEL"}
 )
 
