@@ -52,6 +52,7 @@ Before, between and after the iterations
   framework        what a hook for another framework implements
   settings         what the environment tells a worker
   launched         how this process was started: refused where nothing connects it with the others
+  place            one process is a worker: processes that it starts are refused
   session          data plane, run folder and arbitrator of a worker
   membership       what a worker does when another one is lost, in an elastic job
   known_servers    which servers have keys there, and which the worker has met

@@ -1,8 +1,9 @@
 """How a worker ends. A worker that fails says why and ends at once: a normal shutdown would wait for the other workers,
-which wait for its gradients."""
+which wait for its gradients. A forked process is no worker: its end and its errors do not concern the others."""
 
 from __future__ import annotations
 
+import atexit
 import os
 import sys
 import threading
@@ -18,6 +19,7 @@ LOST_GRACE_S = 2.0  # so that the launcher sees first which worker was lost, and
 
 class Abandonable(Protocol):
     def abandon(self, error: BaseException) -> None: ...
+    def close(self) -> None: ...
     def explained(self, error: BaseException) -> BaseException: ...
 
 
@@ -39,6 +41,17 @@ def others_may_wait(where: str) -> None:
 def forget(run: Abandonable) -> None:
     """`run` is over; what happens later does not concern it."""
     _runs.remove(run)
+
+
+def _in_forked_child() -> None:
+    atexit.unregister(leave)
+    for run in _runs:
+        atexit.unregister(run.close)
+    _runs.clear()
+    _trained.clear()
+
+
+os.register_at_fork(after_in_child=_in_forked_child)
 
 
 def install() -> None:

@@ -21,6 +21,7 @@ import uuid
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import replace
+from functools import partial
 from typing import Any, BinaryIO, NamedTuple
 
 from dynamix_ps.comm import Comm, open_comm
@@ -45,6 +46,7 @@ from worker_hooks.observe.reporter import Reporter, Reporting
 from worker_hooks.observe.stopwatch import NewestSum, Stopwatch, Watch
 from worker_hooks.observe.telemetry import Telemetry
 from worker_hooks.own_size import TOLD
+from worker_hooks.place import take_place
 from worker_hooks.settings import Settings
 from worker_hooks.termination import TERMINATION
 from worker_hooks.workers import Workers
@@ -282,7 +284,11 @@ def is_open() -> bool:
 
 
 def join(settings: Settings, framework: str) -> DataPlane:
-    """The data plane that `settings` name; blocks until all workers are there. This process leaves it when it ends."""
+    """The data plane that `settings` name; blocks until all workers are there. This process leaves it when it ends.
+
+    Raises UsageError if another process is this worker.
+    """
+    take_place(os.environ)
     if settings.comm not in _planes:
         if note := fixed_sizes_note(os.environ):
             print(f"note: {note}", file=sys.stderr, flush=True)
@@ -291,7 +297,16 @@ def join(settings: Settings, framework: str) -> DataPlane:
             comm.init()
         _planes[settings.comm] = DataPlane(comm, opened_between(before, own_sockets()))
         atexit.register(leave, comm, settings.timeouts.stall_fail_s)
+        if comm.size > 1:
+            os.register_at_fork(after_in_child=partial(_in_forked_child, comm))
     return _planes[settings.comm]
+
+
+def _in_forked_child(comm: Comm) -> None:
+    """A forked process inherits the connections of the worker. It must neither use nor end them."""
+    comm.refuse_sums(f"worker {comm.rank} has forked this process, which cannot train or evaluate in its place")
+    if (member := _members.get(comm.name)) is not None:
+        atexit.unregister(member.close)
 
 
 @contextmanager

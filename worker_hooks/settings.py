@@ -17,6 +17,7 @@ from dynamix_ps.rpc.access import ArbitratorAccess
 from dynamix_ps.rpc.encryption import certificates_for
 from worker_hooks.launched import check_connected
 from worker_hooks.learning_rate import Rule
+from worker_hooks.place import check_place
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,8 +93,9 @@ class Settings:
         Raises:
             ConfigError: the cluster file or a value is wrong.
             EnvironmentNotReady: the arbitrator is on another machine, and there are no usable certificates.
-            UsageError: several processes were started, and nothing connects them.
+            UsageError: several processes were started, and nothing connects them; or another one is this worker.
         """
+        check_place(os.environ)
         path = variables.get(variables.CONFIG)
         config = load_config(Path(path)) if path else None
         comm = config.comm if config else _plane_without_file()

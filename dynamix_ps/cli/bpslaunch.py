@@ -97,6 +97,7 @@ def _isolate(settings: RoleSettings) -> None:
     )
     os.set_inheritable(holdings.save(), True)  # the command that this process becomes keeps the record locked
     os.environ.setdefault("BYTEPS_SOCKET_PATH", str(scratch / "w0"))
+    os.environ.setdefault(variables.PLACE, str(scratch / "w0"))
     start_reaper(holdings, survives_exec=True)
 
 

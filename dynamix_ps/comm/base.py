@@ -7,13 +7,13 @@ import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dynamix_ps.comm.plane import WorkerPlane
-from dynamix_ps.errors import PeerLostError, StallError
+from dynamix_ps.errors import PeerLostError, StallError, TrainingError
 
 if TYPE_CHECKING:
     from dynamix_ps.comm.followed_sums import SumTaker
@@ -121,6 +121,14 @@ class Comm(ABC):
         Nobody may change `buffer` before a `wait` that returns true.
         """
         raise NotImplementedError(f"{self.name} sends nothing again")
+
+    def refuse_sums(self, why: str) -> None:
+        """From now on whoever starts a sum in this process gets a TrainingError."""
+
+        def refuse(*_: Any, **__: Any) -> NoReturn:
+            raise TrainingError(why)
+
+        self.push_pull = self.push_pull_into = refuse  # type: ignore[method-assign]
 
     def wait(self, handle: int, timeout_s: float) -> bool:
         """Sleep, without the GIL, until the sum is complete. False when `timeout_s` passed first.

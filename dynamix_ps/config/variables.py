@@ -28,6 +28,8 @@ WIRE = "DYNAMIX_WIRE"
 ELASTIC = "DYNAMIX_ELASTIC"
 STARTS = "DYNAMIX_STARTS"
 FIRST_WORKERS = "DYNAMIX_FIRST_WORKERS"
+PLACE = "DYNAMIX_PLACE"
+ATTACHED = "DYNAMIX_ATTACHED"
 SHM_PREFIX = "BYTEPS_SHM_PREFIX"
 
 
@@ -139,6 +141,12 @@ VARIABLES: tuple[Variable, ...] = (
         "How many of the workers an elastic job begins with, those with the lowest ranks. Unset: all. The same for all "
         "roles.",
         f"comm.elastic, {_BYTEPS} as built here",
+    ),
+    _of_run(PLACE, "Folder in which the process that is the worker leaves its number.", "worker_hooks.place"),
+    _of_run(
+        ATTACHED,
+        "Number of the process that is the worker, which sets it. Processes that inherit it cannot attach.",
+        "worker_hooks.place",
     ),
     _of_user(
         SHARED_MEMORY,

@@ -203,6 +203,7 @@ def _worker_env(
         "DMLC_WORKER_ID": str(rank),
         "NVIDIA_VISIBLE_DEVICES": devices[ranks.index(rank) % len(devices)],
         "BYTEPS_SOCKET_PATH": str(place.scratch / f"w{rank}"),
+        variables.PLACE: str(place.scratch / f"w{rank}"),
         variables.SHM_PREFIX: f"{place.shm_prefix}{rank}_",
     }
     if config.data_plane.has_servers:

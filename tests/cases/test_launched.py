@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from dynamix_ps.errors import TrainingError
+from dynamix_ps.errors import JobFailed, TrainingError
 from tests.cases.harness import case_of, flat, in_double
 from tests.cases.plain import plain_attach, put_together
 from tests.cases.scripts.launched import CASES
@@ -19,10 +19,13 @@ SCRIPT = ("-m", "tests.cases.scripts.launched")
 QUIET = "batch: {min: 1}\nmetrics: {network: off, tensorboard: false, prometheus_port: null}\n"
 
 
-def launched(folder: Path, plane: str, *arguments: str) -> tuple[int, str]:
+CHILDREN = ("-m", "tests.cases.scripts.children")
+
+
+def launched(folder: Path, plane: str, *arguments: str, script: tuple[str, ...] = SCRIPT) -> tuple[int, str]:
     """Exit code and output of the launcher."""
     file = cluster_file(folder, QUIET, workers="[{batch: 24}, {batch: 8}]", comm=plane)
-    process = dynamix("launch", "-c", str(file), "--", "python", *SCRIPT, *arguments, cwd=folder)
+    process = dynamix("launch", "-c", str(file), "--", "python", *script, *arguments, cwd=folder)
     output, _ = process.communicate(timeout=100)
     return process.returncode, output
 
@@ -50,3 +53,25 @@ def test_a_call_on_one_worker_alone_ends_the_job_with_the_cause(plane: str, name
     told = re.findall(r"(worker-\d).*? error: the workers are at different places of the script: (.*)", output)
     assert {worker for worker, _ in told} == {"worker-0", "worker-1"}, output
     assert len({text for _, text in told}) == 1
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("plane", ["gloo", "byteps"])
+def test_a_process_that_a_worker_starts_is_refused_or_trains_alone(plane: str, tmp_path: Path) -> None:
+    code, output = launched(tmp_path, plane, script=CHILDREN)
+    assert code == 0, output
+    first, second = (json.loads((tmp_path / f"result-{rank}.json").read_text()) for rank in (0, 1))
+    assert first["weights"] == second["weights"]
+    found, refused = second["found"], rf"process {second['pid']} is worker 1 already, and a worker is one process"
+    assert found["alone"] == "0 trained 3"
+    assert re.match(f"2 error: {refused}", found["subprocess"])
+    for way in ("spawn", "fork", "os.fork"):
+        assert re.match(refused, found[way]), found
+    assert found["evaluates"].startswith("worker 1 has forked this process")
+
+
+@pytest.mark.timeout(120)
+def test_a_command_that_starts_a_worker_twice_is_refused_at_once(tmp_path: Path) -> None:
+    code, output = launched(tmp_path, "gloo", "wrapper", script=CHILDREN)
+    assert code == JobFailed.exit_code, output
+    assert len(re.findall(r"2 error: process \d+ is worker [01] already, and a worker is one process", output)) >= 2
