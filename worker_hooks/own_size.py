@@ -41,7 +41,7 @@ _LARGEST, _PROPOSED = len(TRACES), len(TRACES) + 1
 _COMPLETED = ("cpu_ratio", "cpu_cores", "throttled", "push_busy")  # what kernel and machine add to a record
 
 
-class Step(IntEnum):
+class SumPurpose(IntEnum):
     """What the coming sum is for."""
 
     NONE = 0
@@ -87,7 +87,7 @@ class OwnSize:
         self._bounds, self._data_size = bounds, data_size
         self._lr_rule, self._reference_batch, self._ring = lr_rule, reference_batch, ring
         self._actor = Actor(count, here, settings, seed)
-        self._step = Step.NONE
+        self._step = SumPurpose.NONE
         self._view: View | None = None
         self._line: Line = {}  # the newest completed record
 
@@ -98,7 +98,7 @@ class OwnSize:
 
     def window_over(self, records: Sequence[WindowRecord], plan: Plan) -> None:
         """A window has ended; `plan` is the newest one. A window that ends while sizes are being chosen is left out."""
-        if self._step is not Step.NONE:
+        if self._step is not SumPurpose.NONE:
             return
         of_all: list[WindowRecord | None] = [None] * len(self._largest)
         for record in records:
@@ -116,7 +116,7 @@ class OwnSize:
             ring=self._ring,
         )
         if view.clean:
-            self._view, self._step = view, Step.WAITING
+            self._view, self._step = view, SumPurpose.WAITING
 
     def summed(self, told: NDArray[np.floating[Any]], present: Sequence[int]) -> tuple[int, ...] | None:
         """A sum of gradients is complete. Returns the next sizes of all workers, if they have chosen them in it.
@@ -126,15 +126,15 @@ class OwnSize:
             present: slots of the workers in it.
         """
         self._told = told
-        if self._step is Step.NONE:
+        if self._step is SumPurpose.NONE:
             return None
         assert self._view is not None
-        step, self._step = self._step, Step((self._step + 1) % len(Step))
-        if step is Step.WAITING:
+        step, self._step = self._step, SumPurpose((self._step + 1) % len(SumPurpose))
+        if step is SumPurpose.WAITING:
             self._actor.observe(arrays_of(self._completed(self._view)))
-        elif step is Step.LAID:
+        elif step is SumPurpose.LAID:
             self._actor.read(told[: len(TRACES)])
-        elif step is Step.LATE:
+        elif step is SumPurpose.LATE:
             sizes = self._actor.propose(told[: len(TRACES)], self._view.window)
             self.telling[_PROPOSED, self._here] = 1 + sizes[self._here]
         else:

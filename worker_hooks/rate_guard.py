@@ -27,7 +27,7 @@ KEPT = 2  # copies
 RISES = "the loss rises"
 
 
-class StateCopy(NamedTuple):
+class RollbackPoint(NamedTuple):
     """A copy of the state in memory."""
 
     iteration: int
@@ -48,7 +48,7 @@ class RateGuard:
         self._rate = rate
         self._tell = tell
         self._watch = LossWatch()
-        self._copies: list[StateCopy] = []  # oldest first
+        self._copies: list[RollbackPoint] = []  # oldest first
         self._used = False  # the newest copy was put back already
         self._next_copy = 0  # iteration from which on one is due
         self._told = False
@@ -67,7 +67,7 @@ class RateGuard:
         if self._copies and self._copies[-1].layout != layout:
             self._copies.clear()
         if not self._copies or (iteration >= self._next_copy and self._watch.is_sound):
-            self._copies.append(StateCopy(iteration, layout, self._rate.noise, self._watch.copy(), copy_state()))
+            self._copies.append(RollbackPoint(iteration, layout, self._rate.noise, self._watch.copy(), copy_state()))
             del self._copies[:-KEPT]
             self._used, self._next_copy = False, iteration + BLOCK
 

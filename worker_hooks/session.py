@@ -55,14 +55,14 @@ logger = logging.getLogger("dynamix")
 _REHEARSED = ("dynamix_ps.rehearsal.session", "RehearsedSession")  # imported where the environment asks for it
 
 
-class DataPlane(NamedTuple):
+class JoinedDataPlane(NamedTuple):
     """A data plane that this process has joined."""
 
     comm: Comm
     has: Callable[[Connection], bool]  # whether a connection belongs to it
 
 
-_planes: dict[str, DataPlane] = {}
+_planes: dict[str, JoinedDataPlane] = {}
 _members: dict[str, WorkerMember] = {}  # of an elastic job, by data plane
 _accounts: dict[Settings, RunAccount] = {}
 _open: dict[Settings, Session] = {}
@@ -283,7 +283,7 @@ def is_open() -> bool:
     return bool(_open)
 
 
-def join(settings: Settings, framework: str) -> DataPlane:
+def join(settings: Settings, framework: str) -> JoinedDataPlane:
     """The data plane that `settings` name; blocks until all workers are there. This process leaves it when it ends.
 
     Raises UsageError if another process is this worker.
@@ -295,7 +295,7 @@ def join(settings: Settings, framework: str) -> DataPlane:
         comm, before = open_comm(settings.comm, framework), own_sockets()
         with _told_while_waiting(settings.timeouts.stall_warn_s):
             comm.init()
-        _planes[settings.comm] = DataPlane(comm, opened_between(before, own_sockets()))
+        _planes[settings.comm] = JoinedDataPlane(comm, opened_between(before, own_sockets()))
         atexit.register(leave, comm, settings.timeouts.stall_fail_s)
         if comm.size > 1:
             os.register_at_fork(after_in_child=partial(_in_forked_child, comm))

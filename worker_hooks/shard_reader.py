@@ -13,7 +13,7 @@ from typing import Any
 
 from dynamix_ps.errors import DynamixError
 from worker_hooks.script_errors import of_threads
-from worker_hooks.shards import Piece, Report
+from worker_hooks.shards import Piece, ReadingReport
 
 Open = Callable[[int], Iterator[Any]]  # the samples of a shard, by its number
 Place = tuple[int, int]  # (piece, by its number among those given; sample in its shard)
@@ -82,7 +82,7 @@ class ShardReader:
         with self._changed:
             self._buffer.extendleft(reversed(taken))
 
-    def report(self) -> Report:
+    def report(self) -> ReadingReport:
         with self._changed:
             ready = len(self._buffer)
             done, offset = self._buffer[0][1] if ready else self._now or (self._given, 0)
@@ -91,7 +91,7 @@ class ShardReader:
                 lacking = max(self._ahead - ready, 1)
                 mean = self._samples // self._complete if self._complete else lacking
                 wants = min(-(-lacking // max(mean, 1)), _MOST_WANTED)
-            return Report(ready, wants, done, offset)
+            return ReadingReport(ready, wants, done, offset)
 
     def begin_pass(self) -> None:
         """Drop what is left of the pass before, and count pieces from 0 again."""

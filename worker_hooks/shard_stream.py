@@ -19,7 +19,7 @@ from worker_hooks.global_generators import derived_seed
 from worker_hooks.sampler import Cursor, Step
 from worker_hooks.shard_list import Shards
 from worker_hooks.shard_reader import Place, ShardReader
-from worker_hooks.shards import Piece, Report, ShardPass
+from worker_hooks.shards import Piece, ReadingReport, ShardPass
 
 
 class ShardStream(Batches):
@@ -140,7 +140,7 @@ class ShardStream(Batches):
 
     def told(self, reports: Sequence[StreamReport], present: Collection[int]) -> None:
         self._pass.see(
-            [Report(*map(round, report)) if rank in present else None for rank, report in enumerate(reports)]
+            [ReadingReport(*map(round, report)) if rank in present else None for rank, report in enumerate(reports)]
         )
         self._reported = self._place
 

@@ -1,9 +1,9 @@
 """Which worker reads which shard next: all workers decide it alike, from what the trailer tells of each. Pure.
 
 A pass is a list of pieces; a piece is a shard from some sample on. Nobody knows how long a shard is before it is read.
-A worker that has read all its pieces says so in the trailer (`Report.wants`), and gets the next of the list. Where
-several want, they get them in the order of ranks. So whoever reads fast takes more shards (invariant 3: still every
-sample once). No message is needed, because every worker sees the same reports.
+A worker that has read all its pieces says so in the trailer (`ReadingReport.wants`), and gets the next of the list.
+Where several want, they get them in the order of ranks. So whoever reads fast takes more shards (invariant 3: still
+every sample once). No message is needed, because every worker sees the same reports.
 
 A batch may only take what its worker certainly has, so that all know its size before they compute. `is_short` says
 that some worker does not have enough for the plan although there may be more: then all report again.
@@ -25,7 +25,7 @@ class Piece(NamedTuple):
     offset: int = 0
 
 
-class Report(NamedTuple):
+class ReadingReport(NamedTuple):
     """What a worker tells of its reading in every sum."""
 
     ready: int = 0  # samples that are read and in no batch yet
@@ -53,7 +53,7 @@ class ShardPass:
         self._empty: set[int] = set()  # slots without a worker, as of the last reports
         self._is_fresh = True  # no batch was taken since the last reports
 
-    def see(self, reports: Sequence[Report | None]) -> None:
+    def see(self, reports: Sequence[ReadingReport | None]) -> None:
         """Take in the reports of all workers. All pieces that they have got are known to them.
 
         Without a report a slot is empty: what its worker had not used up when it reported last is for others.

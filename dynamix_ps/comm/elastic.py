@@ -3,7 +3,7 @@
 A round is what a worker pushes up to a wait that returns true. All workers push and wait in the same order, so a round
 has the same number and the same buffers on all of them. Where a worker or a server is lost, whoever coordinates the job
 
-    1. calls `freeze` on all workers that are left, and takes T, the largest `Status.first_incomplete` of them
+    1. calls `freeze` on all workers that are left, and takes T, the largest `SumStatus.first_incomplete` of them
     2. calls `fence` on all servers that are left, with a new generation and T
     3. calls `resume` on these workers, with the same, how many they are, and which servers are lost
 
@@ -37,6 +37,7 @@ from numpy.typing import NDArray
 
 from dynamix_ps.comm.exchange import Exchange
 from dynamix_ps.comm.placement import servers_in_turn, shares_without
+from dynamix_ps.comm.plane import PeerFailure
 from dynamix_ps.comm.server_watch import ServerWatch
 from dynamix_ps.config import variables
 from dynamix_ps.errors import EnvironmentNotReady
@@ -61,24 +62,7 @@ def is_late(environ: Mapping[str, str] = os.environ) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Loss:
-    """A role whose connection to this one has ended: it is gone, or cannot be reached.
-
-    Attributes:
-        kind: server, worker or scheduler.
-        rank: which one of this kind.
-    """
-
-    kind: str
-    rank: int
-
-    @classmethod
-    def of(cls, kind: int, rank: int) -> Loss:
-        return cls(_KINDS[kind], rank)
-
-
-@dataclass(frozen=True, slots=True)
-class Status:
+class SumStatus:
     """How far the sums of a worker are.
 
     Attributes:
@@ -103,13 +87,13 @@ class ElasticWorker:
         self._exchange, self._shares = exchange, shares
         self._watch = ServerWatch(lambda server, limit_s: exchange.echo_s(server, 1, limit_s) >= 0)
 
-    def freeze(self) -> Status:
+    def freeze(self) -> SumStatus:
         """No round completes from now on: waits for sums return false until `resume`."""
         self._exchange.freeze()
         return self.status()
 
-    def status(self) -> Status:
-        return Status(*self._exchange.status())
+    def status(self) -> SumStatus:
+        return SumStatus(*self._exchange.status())
 
     def meet(self, addresses: Mapping[int, str], leaving: Collection[int] = ()) -> None:
         """Nothing: servers know the workers."""
@@ -183,10 +167,10 @@ class ElasticWorker:
     def _servers_without(self, lost: Collection[int]) -> NDArray[np.int32]:
         return servers_in_turn(shares_without(self._shares(), lost))
 
-    def next_loss(self, timeout_s: float) -> Loss | None:
+    def next_loss(self, timeout_s: float) -> PeerFailure | None:
         """The next role that this worker has lost; None: there is none within `timeout_s`. Sleeps without the GIL."""
         found = self._exchange.next_loss(timeout_s)
-        return None if found is None else Loss.of(*found)
+        return None if found is None else _failure(*found)
 
 
 class ElasticServer:
@@ -220,11 +204,11 @@ class ElasticServer:
         ranks = (c_int32 * _MOST_WORKERS)()
         return frozenset(ranks[: int(self._silent(quiet_s, ranks, _MOST_WORKERS))])
 
-    def next_loss(self, timeout_s: float) -> Loss | None:
+    def next_loss(self, timeout_s: float) -> PeerFailure | None:
         """The next role that this one has lost; None: there is none within `timeout_s`. Sleeps without the GIL."""
         rank = c_int()
         kind = int(self._next_loss(timeout_s, byref(rank)))
-        return None if kind < 0 else Loss.of(kind, rank.value)
+        return None if kind < 0 else _failure(kind, rank.value)
 
 
 def _server_library() -> Path:
@@ -235,3 +219,8 @@ def _server_library() -> Path:
     if not found:
         raise EnvironmentNotReady("BytePS is not installed.\nNext: dynamix build-byteps")
     return found[0]
+
+
+def _failure(kind: int, rank: int) -> PeerFailure:
+    """`kind`: ps-lite's number."""
+    return PeerFailure(_KINDS[kind], rank)

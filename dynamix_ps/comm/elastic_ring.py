@@ -26,7 +26,7 @@ import time
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
-from dynamix_ps.comm.elastic import Loss
+from dynamix_ps.comm.plane import PeerFailure
 from dynamix_ps.comm.ring_group import MEETING_S, Given, RingGroup, meet
 from dynamix_ps.comm.ring_rounds import RingRounds
 from dynamix_ps.comm.store_watch import StoreWatch
@@ -163,7 +163,7 @@ class ElasticRing(RingRounds):
             self._begin(round_number, self._staying)
         return round_number + 1
 
-    def next_loss(self, timeout_s: float) -> Loss | None:
+    def next_loss(self, timeout_s: float) -> PeerFailure | None:
         """A worker whose process is gone, found by who sees the ring break. None: there is none within `timeout_s`."""
         with self._changed:
             if not self._changed.wait_for(lambda: self._is_broken, timeout_s):
@@ -172,7 +172,7 @@ class ElasticRing(RingRounds):
         rank = self._watch.gone(others)
         with self._changed:
             if rank is not None and self._members.get(rank) == others[rank]:  # else another one is there by now
-                return Loss("worker", rank)
+                return PeerFailure("worker", rank)
             self._changed.wait_for(lambda: not self._is_broken, timeout_s)
         return None
 

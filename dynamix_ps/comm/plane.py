@@ -7,22 +7,24 @@ A thread beside training, or beside a server, calls these. `comm/elastic.py` has
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
 from typing import Protocol
 
 
-class Loss(Protocol):
-    """A role whose connection to this one has ended."""
+@dataclass(frozen=True, slots=True)
+class PeerFailure:
+    """A role whose connection to this one has ended: it is gone, or cannot be reached.
 
-    @property
-    def kind(self) -> str:
-        """worker, server or scheduler"""
-        ...
+    Attributes:
+        kind: server, worker or scheduler.
+        rank: which one of this kind.
+    """
 
-    @property
-    def rank(self) -> int: ...
+    kind: str
+    rank: int
 
 
-class Progress(Protocol):
+class SumProgress(Protocol):
     """How far the sums of a worker are."""
 
     @property
@@ -34,7 +36,7 @@ class Progress(Protocol):
 class Plane(Protocol):
     """What both sides have."""
 
-    def next_loss(self, timeout_s: float) -> Loss | None:
+    def next_loss(self, timeout_s: float) -> PeerFailure | None:
         """The next role that this one has lost; None: there is none within `timeout_s`. Sleeps without the GIL."""
         ...
 
@@ -58,11 +60,11 @@ class WorkerPlane(Plane, Protocol):
         """
         ...
 
-    def freeze(self) -> Progress:
+    def freeze(self) -> SumProgress:
         """No round completes from now on, until `resume`."""
         ...
 
-    def status(self) -> Progress:
+    def status(self) -> SumProgress:
         """How far the sums are."""
         ...
 

@@ -8,12 +8,12 @@ from datetime import timedelta
 from typing import Any, NamedTuple
 
 from dynamix_ps.comm.ring_group import RingGroup
-from dynamix_ps.comm.ring_sums import Part, RingSums
+from dynamix_ps.comm.ring_sums import RingSums, RoundBuffer
 
 _SLICE_S = 0.1  # so often a wait for a ring sees that it was given up: only its neighbours see a lost worker
 
 
-class Position(NamedTuple):
+class RingProgress(NamedTuple):
     """How far the sums of a worker are."""
 
     first_incomplete: int
@@ -61,7 +61,7 @@ class RingRounds:
             if not part.is_summed and time.monotonic() >= deadline_s:
                 return False
 
-    def _await(self, group: RingGroup, part: Part, work: Any, timeout_s: float) -> None:
+    def _await(self, group: RingGroup, part: RoundBuffer, work: Any, timeout_s: float) -> None:
         try:
             work.wait(timedelta(seconds=max(timeout_s, 1e-3)))  # 0 means no limit
         except RuntimeError:
@@ -74,16 +74,16 @@ class RingRounds:
                 self._is_broken |= not part.is_summed
                 self._changed.notify_all()
 
-    def freeze(self) -> Position:
+    def freeze(self) -> RingProgress:
         """No round completes from now on, until `resume`."""
         with self._changed:
             self._give_up()
-            return Position(self._sums.round)
+            return RingProgress(self._sums.round)
 
-    def status(self) -> Position:
+    def status(self) -> RingProgress:
         """How far the sums are."""
         with self._changed:
-            return Position(self._sums.round)
+            return RingProgress(self._sums.round)
 
     def _give_up(self) -> None:
         """The ring, and what was pushed to it."""

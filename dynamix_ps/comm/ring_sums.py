@@ -18,7 +18,7 @@ from dynamix_ps.comm.ring_group import Over, RingGroup
 
 
 @dataclass(slots=True, eq=False)
-class Part:
+class RoundBuffer:
     """A buffer of the open round."""
 
     name: str
@@ -34,7 +34,7 @@ class RingSums:
 
     def __init__(self) -> None:
         self.round = 0  # the first that is not complete
-        self._open: list[Part] = []
+        self._open: list[RoundBuffer] = []
         self._first_handle = 0  # of the open round
         self._kept: dict[str, Any] = {}  # sums of the round before, in the order of its pushes
         self._spare: dict[str, Any] = {}  # memory, by name of the buffer
@@ -45,7 +45,7 @@ class RingSums:
 
     def push(self, name: str, buffer: Any, begin: int, group: RingGroup | None) -> int:
         """Put a buffer into the open round, and start its sum if there is a ring. Returns its handle."""
-        self._open.append(Part(name, buffer, begin))
+        self._open.append(RoundBuffer(name, buffer, begin))
         if group is not None:
             self._start(self._open[-1], group)
         return self._first_handle + len(self._open) - 1
@@ -59,7 +59,7 @@ class RingSums:
         """Whether the round of this push is."""
         return handle < self._first_handle
 
-    def next_part(self) -> Part | None:
+    def next_part(self) -> RoundBuffer | None:
         """The first one of the open round that is not summed."""
         return next((part for part in self._open if not part.is_summed), None)
 
@@ -68,7 +68,7 @@ class RingSums:
         for part in self._open:
             self._start(part, group)
 
-    def _start(self, part: Part, group: RingGroup) -> None:
+    def _start(self, part: RoundBuffer, group: RingGroup) -> None:
         memory = self._spare.pop(part.name, None)
         if memory is None or (memory.shape, memory.dtype) != (part.buffer.shape, part.buffer.dtype):
             memory = _memory_like(part.buffer)

@@ -28,7 +28,7 @@ from torch.utils.data import DataLoader, IterableDataset, SequentialSampler
 
 from dynamix_ps.errors import TrainingError
 from dynamix_ps.integrations.passes import Passes
-from dynamix_ps.integrations.workers import Workers
+from dynamix_ps.integrations.workers import WorkerGroup
 from dynamix_ps.torch import Run, attach
 
 
@@ -41,7 +41,7 @@ class Accelerator(accelerate.Accelerator):
         Raises TrainingError where accelerate's own launcher has started several processes, and for arguments that
         batch sizes of our own rule out.
         """
-        self._workers = Workers()
+        self._workers = WorkerGroup()
         state = PartialState(cpu=bool(kwargs.get("cpu")))
         if state.distributed_type != DistributedType.NO:
             raise TrainingError(

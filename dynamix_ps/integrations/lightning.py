@@ -29,7 +29,7 @@ from torchmetrics import Metric
 
 from dynamix_ps.errors import TrainingError
 from dynamix_ps.integrations.passes import Passes
-from dynamix_ps.integrations.workers import Workers
+from dynamix_ps.integrations.workers import WorkerGroup
 from dynamix_ps.run_record.evaluations import AVERAGED
 from dynamix_ps.torch import Run, attach
 
@@ -44,7 +44,7 @@ class DynamixStrategy(ParallelStrategy):
     def __init__(self, **settings: Any) -> None:
         """Joins the other workers. `settings`: those of every strategy of Lightning, such as `precision_plugin`."""
         super().__init__(**settings)
-        self._workers = Workers()
+        self._workers = WorkerGroup()
         self._passes: Passes | None = None
         self._told: dict[str, Any] = {}
         self._adds = False  # this batch's gradients wait for those of further batches

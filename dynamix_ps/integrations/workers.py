@@ -29,7 +29,7 @@ _REDUCTIONS: dict[str, Callable[[NDArray[np.float64]], Any]] = {
 _declared: set[str] = set()
 
 
-class Workers:
+class WorkerGroup:
     """All workers of the job; creating it joins them. Its methods are collective."""
 
     def __init__(self) -> None:

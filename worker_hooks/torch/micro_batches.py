@@ -30,7 +30,7 @@ from worker_hooks.out_of_memory import (
     memory_limited_to_what_is_left,
 )
 from worker_hooks.torch.memory import TorchMemory
-from worker_hooks.torch.repeatable import State
+from worker_hooks.torch.repeatable import ForwardState
 
 _SAME_IN_HALVES = 0.05
 
@@ -77,7 +77,7 @@ class MicroBatchedForward:
     def _divided(self, batch: DividedBatch, samples: int) -> Any:
         memory, ceiling = self._memory, self._memory.ceiling
         smallest = memory.smallest_micro_batch()
-        before = State(self._model)
+        before = ForwardState(self._model)
         while True:
             at_once = ceiling.at_once(samples, smallest)
             try:
@@ -129,7 +129,7 @@ class DividedBatch(DividedCall):
         self.inputs: list[torch.Tensor] = [self._leaves[number] for number in self._asking] + parameters
         self._parameters = parameters
         self._autocast = _autocast_of({"cpu", *(tensor.device.type for tensor in (*tensors, *parameters))})
-        self._pieces: list[tuple[int, int, State]] = []
+        self._pieces: list[tuple[int, int, ForwardState]] = []
         self._versions: list[int] = []  # of the parameters in the first forward pass
         self._graphs: list[tuple[list[Any], list[Any]]] = []  # arguments and outputs of the last micro-batches
         self._kept: list[tuple[torch.Tensor, int]] = []  # outputs of the first forward pass, and their versions
@@ -153,7 +153,7 @@ class DividedBatch(DividedCall):
         found: list[list[Any]] = []
         self._pieces, self._versions = [], self._parameter_versions()
         for begin, end in parts:
-            self._pieces.append((begin, end, State(self.model, buffers=False)))
+            self._pieces.append((begin, end, ForwardState(self.model, buffers=False)))
             has_graph = self.keeps_graphs or end == self._samples
             leaves, outputs, form = self._first_pass(begin, end, has_graph)
             self._check_rows(outputs, end - begin)
@@ -181,7 +181,7 @@ class DividedBatch(DividedCall):
         if self._versions != self._parameter_versions():
             raise self._weights_changed("optimizer.step()")
         sums: list[torch.Tensor | None] = [None] * len(self.inputs)
-        with State(self.model).restored():
+        with ForwardState(self.model).restored():
             for begin, end, state in reversed(self._pieces):  # the last one has a graph, or all have; it is freed here
                 self._add(begin, end, state, wanted, sums)
         self._memory.tell_failures()
@@ -191,7 +191,7 @@ class DividedBatch(DividedCall):
         self,
         begin: int,
         end: int,
-        state: State | None,
+        state: ForwardState | None,
         wanted: Sequence[torch.Tensor | None],
         sums: list[torch.Tensor | None],
     ) -> None:
@@ -231,7 +231,7 @@ class DividedBatch(DividedCall):
             sums[number] = gradient if total is None else total + gradient  # not in place: two may be one tensor
 
     def _gradients_of(
-        self, begin: int, end: int, state: State | None, wanted: Sequence[torch.Tensor | None]
+        self, begin: int, end: int, state: ForwardState | None, wanted: Sequence[torch.Tensor | None]
     ) -> Sequence[torch.Tensor | None]:
         leaves, outputs = self._again(begin, end, state)
         asked = [
@@ -249,7 +249,7 @@ class DividedBatch(DividedCall):
         """What the gradient of a joined output is for that of one micro-batch."""
         return gradient[begin:end]
 
-    def _again(self, begin: int, end: int, state: State | None) -> tuple[list[Any], list[Any]]:
+    def _again(self, begin: int, end: int, state: ForwardState | None) -> tuple[list[Any], list[Any]]:
         """Arguments and outputs of a micro-batch, with their graph."""
         if self._graphs:
             return self._graphs.pop()

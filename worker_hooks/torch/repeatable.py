@@ -8,7 +8,7 @@ from contextlib import contextmanager
 import torch
 
 
-class State:
+class ForwardState:
     """The state of torch's random generators and of a model's buffers, as it is now."""
 
     def __init__(self, model: torch.nn.Module, buffers: bool = True) -> None:

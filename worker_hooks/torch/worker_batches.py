@@ -24,7 +24,7 @@ from dynamix_ps.errors import TrainingError
 from worker_hooks.memory_ceiling import MemoryCeiling
 from worker_hooks.torch.memory import TorchMemory
 from worker_hooks.torch.micro_batches import DividedBatch, MicroBatchedForward
-from worker_hooks.torch.repeatable import State
+from worker_hooks.torch.repeatable import ForwardState
 from worker_hooks.torch.running_statistics import RunningStatistics, batch_norms
 
 if TYPE_CHECKING:
@@ -199,7 +199,7 @@ class _BatchOfWorkers(DividedBatch):
         """Raises TrainingError if a number of the model is a sum over the samples rather than a mean."""
         if not self.has_means:
             return
-        with State(self.model).restored(), torch.no_grad():
+        with ForwardState(self.model).restored(), torch.no_grad():
             whole, _ = self._outputs(self._leaves)
         means = [(of_all, one) for of_all, one in zip(whole, pytree.tree_leaves(joined), strict=True) if _is_mean(one)]
         for (of_all, mean), total in zip(means, self._totals, strict=True):
@@ -228,7 +228,7 @@ class _BatchOfWorkers(DividedBatch):
         return passed
 
     def _gradients_of(
-        self, begin: int, end: int, state: State | None, wanted: Sequence[torch.Tensor | None]
+        self, begin: int, end: int, state: ForwardState | None, wanted: Sequence[torch.Tensor | None]
     ) -> Sequence[torch.Tensor | None]:
         found = super()._gradients_of(begin, end, state, wanted)
         self._memory.add(self._places[begin], self._parameters, found[len(self._asking) :])

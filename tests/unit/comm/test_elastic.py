@@ -11,9 +11,10 @@ from numpy.typing import NDArray
 
 from dynamix_ps.comm import elastic
 from dynamix_ps.comm.byteps_torch import TorchBytePSComm
-from dynamix_ps.comm.elastic import ElasticServer, ElasticWorker, Loss, Status
+from dynamix_ps.comm.elastic import ElasticServer, ElasticWorker, SumStatus
 from dynamix_ps.comm.exchange import Exchange
 from dynamix_ps.comm.host_memory import HostMemory
+from dynamix_ps.comm.plane import PeerFailure
 from dynamix_ps.errors import EnvironmentNotReady, TrainingError
 
 SHARES = np.full(3, 1 / 3)
@@ -55,7 +56,7 @@ class FakeExchange:
 def test_freeze_resume_losses() -> None:
     fake = FakeExchange()
     worker = ElasticWorker(cast(Exchange, fake), lambda: SHARES)
-    assert worker.freeze() == Status(7, {2: 5}) and fake.frozen
+    assert worker.freeze() == SumStatus(7, {2: 5}) and fake.frozen
     worker.resume(1, 8, 3, frozenset())
     with pytest.raises(ValueError, match="generation 2 at round 9: this worker is at round 7"):
         worker.resume(2, 9, 3, {1})
@@ -65,7 +66,7 @@ def test_freeze_resume_losses() -> None:
     worker.enter(3, 12, 4, {0})
     assert fake.entered == [[1, 2], (3, 12, 4)], "before its first push, over those that are left"
     lost = [worker.next_loss(0.0) for _ in range(4)]
-    assert lost == [Loss("worker", 3), Loss("server", 1), Loss("scheduler", 0), None]
+    assert lost == [PeerFailure("worker", 3), PeerFailure("server", 1), PeerFailure("scheduler", 0), None]
 
 
 @pytest.mark.parametrize(("value", "expected"), [("1", True), ("0", False), (None, False)])

@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from dynamix_ps.comm.elastic import Loss
+from dynamix_ps.comm.plane import PeerFailure
 from tests.launching import wait_for
 from tests.rings import PATIENCE_S, SIZES, change, job
 
@@ -125,7 +125,7 @@ def test_who_sees_the_ring_break_finds_whose_process_is_gone() -> None:
         other.ring._group = None  # its connections close
         one.push(0)
         assert not one.wait(0.5)
-        assert one.ring.next_loss(PATIENCE_S) == Loss("worker", 1)
+        assert one.ring.next_loss(PATIENCE_S) == PeerFailure("worker", 1)
         assert one.ring.next_loss(0.01) is None, "once"
 
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 import pytest
 
 from dynamix_ps.comm import elastic_ring
-from dynamix_ps.comm.elastic import Loss
+from dynamix_ps.comm.plane import PeerFailure
 from dynamix_ps.comm.ring_group import Over, RingGroup, meet
 from dynamix_ps.comm.store_watch import StoreWatch
 from tests.launching import wait_for
@@ -206,7 +206,7 @@ def test_nobody_is_told_lost_in_whose_place_another_one_is_by_now() -> None:
         one.ring._members, one.ring._watch, one.ring._is_broken = {**there, 1: closed_port()}, Decides(), True
         assert one.ring.next_loss(0.01) is None
         one.ring._members, one.ring._watch = {**there, 1: closed_port()}, StoreWatch()
-        assert one.ring.next_loss(0.01) == Loss("worker", 1)
+        assert one.ring.next_loss(0.01) == PeerFailure("worker", 1)
         one.ring._is_broken = False
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from dynamix_ps.errors import PeerLostError
-from dynamix_ps.integrations.workers import Workers
+from dynamix_ps.integrations.workers import WorkerGroup
 
 
 class Sums:
@@ -24,8 +24,8 @@ class Sums:
         return values + np.array([0.0] * (len(values) - 1) + [self._others])
 
 
-def workers(others: int) -> Workers:
-    found = object.__new__(Workers)
+def workers(others: int) -> WorkerGroup:
+    found = object.__new__(WorkerGroup)
     found._comm, found.rank, found.size, found.run = Sums(others), 0, 3, None  # type: ignore[assignment]
     return found
 

@@ -15,7 +15,7 @@ from torch.nn.functional import cross_entropy
 import dynamix_ps.numpy_names  # noqa: F401  # before mxnet
 import dynamix_ps.torch as dynamix
 from dynamix_ps.errors import TrainingError
-from dynamix_ps.integrations.workers import Workers
+from dynamix_ps.integrations.workers import WorkerGroup
 from tests.unit.rehearsal.conftest import Rehearse
 from tests.unit.rehearsal.test_weights import LR, WithLoss, make_data, plain_model
 
@@ -104,7 +104,7 @@ def test_streams(make: Callable[[], Any], rehearse: Rehearse):
 def test_frameworks(rehearse: Rehearse):
     rehearse()
     with pytest.raises(TrainingError, match="Lightning, accelerate, or the Trainer of transformers"):
-        Workers()
+        WorkerGroup()
 
 
 def test_mxnet(rehearse: Rehearse):

@@ -9,7 +9,7 @@ import pytest
 
 from dynamix_ps.errors import TrainingError
 from worker_hooks.shard_reader import ShardReader
-from worker_hooks.shards import Piece, Report
+from worker_hooks.shards import Piece, ReadingReport
 
 LENGTHS = {0: 5, 1: 0, 2: 3, 3: 100}
 
@@ -26,9 +26,11 @@ def test_samples_come_in_the_order_of_the_pieces_with_their_places(reader):
     reader.give([Piece(2, 1), Piece(1), Piece(0)])
     reader.wait_for(10)
     assert [sample for sample, _ in reader.take(3)] == [(2, 1), (2, 2), (0, 0)]
-    assert reader.report() == Report(ready=4, wants=3, done=2, offset=1)  # shards have 8 / 3 samples, 6 are lacking
+    assert reader.report() == ReadingReport(
+        ready=4, wants=3, done=2, offset=1
+    )  # shards have 8 / 3 samples, 6 are lacking
     reader.take(4)
-    assert reader.report()._replace(wants=1) == Report(ready=0, wants=1, done=3, offset=0)
+    assert reader.report()._replace(wants=1) == ReadingReport(ready=0, wants=1, done=3, offset=0)
 
 
 def test_samples_that_are_put_back_come_again(reader):
@@ -43,7 +45,7 @@ def test_samples_that_are_put_back_come_again(reader):
 def test_no_more_is_read_than_asked_for(reader):
     reader.give([Piece(3)])
     reader.wait_for(10)
-    assert reader.report() == Report(ready=10, wants=0, done=0, offset=0)
+    assert reader.report() == ReadingReport(ready=10, wants=0, done=0, offset=0)
 
 
 def test_pieces_that_are_given_up_are_done_and_the_next_one_is_read(reader):
@@ -62,7 +64,7 @@ def test_a_pass_begins_with_nothing_of_the_one_before(reader):
     reader.wait_for(10)
     reader.take(4)
     reader.begin_pass()
-    assert reader.report()._replace(wants=1) == Report(ready=0, wants=1, done=0, offset=0)
+    assert reader.report()._replace(wants=1) == ReadingReport(ready=0, wants=1, done=0, offset=0)
     reader.give([Piece(2), Piece(0)])
     reader.wait_for(8)
     assert [place for _, place in reader.take(4)] == [(0, 0), (0, 1), (0, 2), (1, 0)]

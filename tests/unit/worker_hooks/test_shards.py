@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from worker_hooks.shards import Piece, Report, ShardPass
+from worker_hooks.shards import Piece, ReadingReport, ShardPass
 
 
 @dataclass
@@ -38,11 +38,11 @@ class Reader:
                 self.place += 1
                 self.at = self.sequence[self.place].offset if self.place < len(self.sequence) else 0
 
-    def report(self, needed: int) -> Report:
+    def report(self, needed: int) -> ReadingReport:
         self.read(max(self.speed, needed - len(self.buffer)), 2 * needed)  # it waits until it has what is needed
         wants = 1 if self.place == len(self.sequence) else 0
         done, offset = self.buffer[0] if self.buffer else (self.place, self.at)
-        return Report(len(self.buffer), wants, done, offset)
+        return ReadingReport(len(self.buffer), wants, done, offset)
 
     def take(self, samples: int) -> list[tuple[int, int]]:
         taken, self.buffer = self.buffer[:samples], self.buffer[samples:]
@@ -158,7 +158,7 @@ def test_shards_that_are_longer_than_what_is_read_ahead_need_no_further_reports(
 
 def test_the_rest_is_spread_over_as_few_iterations_as_the_longest_needs():
     now = ShardPass([], 3)
-    now.see([Report(64, 1), Report(5, 1), Report(0, 1)])
+    now.see([ReadingReport(64, 1), ReadingReport(5, 1), ReadingReport(0, 1)])
     assert now.take((32, 32, 32)) == (32, 3, 0)
     assert now.take((32, 32, 32)) == (32, 2, 0)
     assert now.is_over
@@ -172,7 +172,7 @@ def test_no_batch_has_a_single_sample_where_batch_norm_needs_two():
 
 def test_those_who_want_get_the_next_pieces_in_turn_by_rank():
     now = ShardPass([Piece(shard) for shard in range(5)], 3)
-    now.see([Report(wants=3), Report(wants=0, ready=1), Report(wants=9)])
+    now.see([ReadingReport(wants=3), ReadingReport(wants=0, ready=1), ReadingReport(wants=9)])
     assert now.hand_out((8, 8, 8)) == [[Piece(0), Piece(2), Piece(4)], [], [Piece(1), Piece(3)]]
 
 
@@ -185,28 +185,28 @@ def test_a_slow_worker_does_not_hold_up_the_end_of_a_pass():
 def test_the_pieces_of_a_worker_whose_size_becomes_0_go_to_the_others():
     now = ShardPass([Piece(0), Piece(1), Piece(2)], 2)
     now.hand_out((4, 4))
-    now.see([Report(8, 0, 0, 3), Report(8, 0, 0, 5)])
+    now.see([ReadingReport(8, 0, 0, 3), ReadingReport(8, 0, 0, 5)])
     assert now.is_short((4, 0))
     now.give_up(1)
     assert now.left() == [Piece(0, 3), Piece(1, 5), Piece(2)]
-    now.see([Report(8, 1, 0, 3), Report(0, 1, 1, 0)])
+    now.see([ReadingReport(8, 1, 0, 3), ReadingReport(0, 1, 1, 0)])
     assert now.hand_out((4, 0)) == [[Piece(1, 5)], []]
 
 
 def test_what_a_lost_worker_had_not_used_up_is_for_others():
     now = ShardPass([Piece(shard) for shard in range(4)], 3)
     now.hand_out((4, 4, 4))
-    now.see([Report(8, 0, 0, 3), Report(8, 0, 0, 5), Report(8, 0, 0, 0)])
-    now.see([Report(8, 0, 0, 3), None, Report(0, 1, 1, 0)])
+    now.see([ReadingReport(8, 0, 0, 3), ReadingReport(8, 0, 0, 5), ReadingReport(8, 0, 0, 0)])
+    now.see([ReadingReport(8, 0, 0, 3), None, ReadingReport(0, 1, 1, 0)])
     assert now.left() == [Piece(0, 3), Piece(1, 5), Piece(3)]
     assert now.hand_out((4, 4, 4)) == [[], [], [Piece(1, 5)]]
     assert not now.is_short((4, 4, 4)) or now.take((4, 4, 4))[1] == 0
-    now.see([Report(0, 1, 1, 0), None, Report(0, 1, 2, 0)])
+    now.see([ReadingReport(0, 1, 1, 0), None, ReadingReport(0, 1, 2, 0)])
     assert now.hand_out((4, 4, 4)) == [[Piece(3)], [], []]
 
 
 def test_a_pass_ends_with_slots_that_are_empty_from_the_start():
     now = ShardPass([], 3)
-    now.see([Report(4, 1), None, None])
+    now.see([ReadingReport(4, 1), None, None])
     assert now.take((4, 0, 0)) == (4, 0, 0)
     assert now.is_over
