@@ -81,7 +81,7 @@ LIMITS = {
     "files of the largest folder": Limit(76, 25),
     "modules of a decision": Limit(31, 15),
     "calls of a decision": Limit(130, 60),
-    "class names with several meanings": Limit(55, 0),
+    "class names with several meanings": Limit(4, 0),
     "megabytes of results": Limit(8.5, 4),
 }
 
