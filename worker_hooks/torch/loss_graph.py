@@ -17,30 +17,30 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterator, Set
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
-from torch.autograd.function import BackwardCFunction
 
-from worker_hooks.torch.gathered_rows import GatheredRows
+from worker_hooks.torch.batch_values import has_gathered_rows, has_value_of_all, is_of_pairs
+from worker_hooks.torch.graph_nodes import (
+    BY_ELEMENT,
+    LINEAR,
+    MOST_NODES,
+    OF_ROWS,
+    SAME_VALUES,
+    edges_of,
+    has_data,
+    is_multiple,
+    joins_numbers,
+    kind_of,
+    nodes_below,
+    reduction_of,
+    signed,
+)
 
 if TYPE_CHECKING:
     from worker_hooks.iteration import IterationInFlight
-
-_MOST_NODES = 10_000  # that one look visits (chosen by us)
-_LINEAR = {"Add", "Sub", "Rsub", "Neg", "Mul", "Div", "Stack", "Cat"}
-_SAME_VALUES = {"View", "UnsafeView", "ReshapeAlias", "Squeeze", "Unsqueeze", "ToCopy", "Clone", "Alias", "Expand"}
-_TURNED = {"T", "Transpose", "Permute"}
-_FUNCTIONS = {"Pow", "Exp", "Log", "Log1P", "Abs", "Sqrt", "Clamp", "ClampMin", "Softplus", "Sigmoid", "Tanh", "Relu"}
-_CHOICES = {"Where", "Maximum", "Minimum", "MaskedFill", "LogSigmoid", "Xlogy"}
-_BY_ELEMENT = _LINEAR | _SAME_VALUES | _TURNED | _FUNCTIONS | _CHOICES
-_CHOSEN = {"Index", "MaskedSelect", "Gather", "Max", "Min", "Amax", "Amin", "Topk", "Sort"}
-_OF_ROWS = _BY_ELEMENT | _CHOSEN | {"LogSoftmax", "Softmax", "Logsumexp", "Sum", "Mean"}
-_STRAIGHT = _SAME_VALUES | _TURNED | (_LINEAR - {"Mul", "Div"}) | {"Sum", "Mean", "Index", "Gather", "Where"}
-_CURVED_SUMS = {"Var", "Std", "LinalgVectorNorm", "Logsumexp", "Softmax", "LogSoftmax"}
-_BY_NUMBER = {"Embedding", "EmbeddingBag", "Index", "IndexSelect", "Gather"}  # which rows, is data
-
 
 _OF_ALL = (
     "is no mean over samples: a value of the whole batch is in it, such as a root of a mean, a ratio of sums, a "
@@ -64,11 +64,11 @@ class _Term(NamedTuple):
 
     @property
     def is_sum(self) -> bool:
-        return _kind(self.node) == "Sum" or _reduction(self.node) == "sum"
+        return kind_of(self.node) == "Sum" or reduction_of(self.node) == "sum"
 
     @property
     def is_mean(self) -> bool:
-        return _kind(self.node) == "Mean" or _reduction(self.node) == "mean"
+        return kind_of(self.node) == "Mean" or reduction_of(self.node) == "mean"
 
     @property
     def sizes(self) -> tuple[int, ...]:
@@ -130,48 +130,48 @@ class LossCheck:
         found = [
             one
             for term in terms
-            for is_gathered in [_is_gathered(term.node)]
+            for is_gathered in [has_gathered_rows(term.node)]
             for one in _findings(term, of_all if is_gathered else samples, is_whole, is_gathered)
         ]
-        if not found and samples > 1 and is_whole and _has_value_of_all(loss.grad_fn, samples):
+        if not found and samples > 1 and is_whole and has_value_of_all(loss.grad_fn, samples):
             return [Finding(_OF_ALL, is_certain=False)]
         return found
 
     def of_sum(self, loss: torch.Tensor) -> list[Finding]:
         """What is wrong with a loss that is given as a sum."""
-        if any(term.is_mean and _has_data(term.node) for term in _terms(loss, 1.0)):
+        if any(term.is_mean and has_data(term.node) for term in _terms(loss, 1.0)):
             return [Finding('has a mean in it, and run.backward(loss, reduction="sum") takes sums', is_certain=True)]
         return []
 
 
 def _terms(loss: torch.Tensor, scale: float) -> Iterator[_Term]:
     left: list[tuple[Any, tuple[float, ...]]] = [(loss.grad_fn, ())]
-    for _ in range(_MOST_NODES):
+    for _ in range(MOST_NODES):
         if not left:
             return
         node, divisors = left.pop()
         if node is None:
             continue
-        kind, edges = _kind(node), _edges(node)
-        joins = kind in ("Sum", "Mean") and _joins_numbers(node)
-        if kind in _LINEAR or kind in _SAME_VALUES or joins:
+        kind, edges = kind_of(node), edges_of(node)
+        joins = kind in ("Sum", "Mean") and joins_numbers(node)
+        if kind in LINEAR or kind in SAME_VALUES or joins:
             divisor = _divisor(node, kind, edges)
             more = () if divisor == 1 or math.isclose(divisor * scale, 1.0) else (divisor,)
             left += [(edge, divisors + more) for edge in (edges[:1] if kind == "Div" else edges)]
-        elif kind == "Mean" or _reduction(node) or (kind == "Sum" and _is_of_all(node)):
+        elif kind == "Mean" or reduction_of(node) or (kind == "Sum" and _is_of_all(node)):
             yield _Term(node, divisors)
 
 
 def _findings(term: _Term, samples: int, is_whole: bool, is_gathered: bool) -> Iterator[Finding]:
     node = term.node
-    if not _has_data(node):
+    if not has_data(node):
         return
     if term.is_sum:
-        if _kind(node) != "Sum" or _is_over_samples(node, term.sizes, samples):
+        if kind_of(node) != "Sum" or _is_over_samples(node, term.sizes, samples):
             yield from _of_sum(term, samples)
     elif found := _of_targets(node):
         yield found
-    elif is_whole and (_reduction(node) == "mean" or _is_of_chosen(node)) and not _goes_with(term.sizes, samples):
+    elif is_whole and (reduction_of(node) == "mean" or _is_of_chosen(node)) and not _goes_with(term.sizes, samples):
         yield Finding(
             f"is a mean over {term.sizes[0]} rows, and this worker's batch has {samples} samples; where the "
             "data decide how many rows a batch has, call run.backward(loss, weight=rows)",
@@ -179,7 +179,7 @@ def _findings(term: _Term, samples: int, is_whole: bool, is_gathered: bool) -> I
         )
     if is_gathered or samples <= 1 or not is_whole:
         return
-    if any(_is_of_pairs(one, samples) for one in _below(node, _OF_ROWS)):
+    if any(is_of_pairs(one, samples) for one in nodes_below(node, OF_ROWS)):
         yield Finding(
             "compares samples of the batch with each other: what is trained is the mean over workers of the "
             "losses over the pairs of each worker's own samples, which is not the loss over the pairs of all; for "
@@ -200,7 +200,7 @@ def _of_sum(term: _Term, samples: int) -> Iterator[Finding]:
         f"is a sum divided by {by}, and this worker's batch has {samples} samples; where it is divided by nothing "
         'or by a constant, call run.backward(loss, reduction="sum"); where it is divided by a number of tokens or '
         "other units of the batch, call run.backward(loss, weight=units)",
-        is_certain=not any(_is_multiple(divisor, samples) for divisor in divisors),
+        is_certain=not any(is_multiple(divisor, samples) for divisor in divisors),
     )
 
 
@@ -209,7 +209,7 @@ def _of_targets(node: Any) -> Finding | None:
     weight, ignored = getattr(node, "_saved_weight", None), getattr(node, "_saved_ignore_index", None)
     if ignored is None:
         return None
-    ignored = _signed(ignored)
+    ignored = signed(ignored)
     if weight is not None and bool((weight != weight.flatten()[0]).any()):
         return Finding(
             "is a mean over the weights of classes; call run.backward(loss, weight=class_weights[targets].sum())",
@@ -226,157 +226,26 @@ def _of_targets(node: Any) -> Finding | None:
 
 def _is_over_samples(node: Any, sizes: tuple[int, ...], samples: int) -> bool:
     """Whether a sum of torch is over the samples: their number is that of its rows, or it is over losses of rows."""
-    below = list(_below(node, _BY_ELEMENT | {"Index", "MaskedSelect", "Mean"}))
-    if any(_kind(one) == "Mean" and samples in _reduced(one) for one in below):
+    below = list(nodes_below(node, BY_ELEMENT | {"Index", "MaskedSelect", "Mean"}))
+    if any(kind_of(one) == "Mean" and samples in _reduced(one) for one in below):
         return False  # of a mean over them
-    return sizes[0] == samples or any(_reduction(one) == "none" for one in below)
+    return sizes[0] == samples or any(reduction_of(one) == "none" for one in below)
 
 
 def _is_of_chosen(node: Any) -> bool:
     """Whether a mean is over rows that a mask or numbers have chosen."""
-    return any(_kind(one) in ("Index", "MaskedSelect") for one in _below(node, _BY_ELEMENT))
-
-
-def _is_of_pairs(node: Any, samples: int) -> bool:
-    """Whether a node joins outputs of a model for all samples with outputs for all samples: by a product of matrices,
-    by distances, or element by element where `z[:, None]` meets `z[None]`."""
-    kind, edges = _kind(node), _edges(node)
-    if kind == "Pdist":
-        return _is_multiple(len(node._saved_self), samples)
-    if len(edges) != 2 or None in edges or any(map(_is_parameter, edges)):
-        return False
-    if kind == "Mm":
-        sizes = node._saved_self_sym_sizes[0], node._saved_mat2_sym_sizes[1]
-    elif kind == "Bmm" and len(node._saved_self) == 1:
-        sizes = node._saved_self.shape[1], node._saved_mat2.shape[2]
-    elif kind in ("Cdist", "EuclideanDist"):
-        sizes = node._saved_x1.shape[-2], node._saved_x2.shape[-2]
-    else:
-        return kind in _BY_ELEMENT and sorted(map(_new_dimension, edges)) == [0, 1] and _has_data(node)
-    return all(_is_multiple(size, samples) for size in sizes)
-
-
-def _new_dimension(node: Any) -> int:
-    """Of size 1, which a node puts in; -1: none."""
-    while _kind(node) in ("Expand", "Clone", "ToCopy"):
-        node = _edges(node)[0]
-    return node._saved_dim if _kind(node) == "Unsqueeze" else -1
-
-
-def _has_value_of_all(root: Any, samples: int) -> bool:
-    """Whether a loss has a sum or mean over the samples in it that anything but sums and factors is computed from."""
-    left, seen = [(root, False)], set[Any]()
-    while left and len(seen) < _MOST_NODES:
-        node, is_curved = one = left.pop()
-        if node is None or one in seen:
-            continue
-        seen.add(one)
-        kind, edges = _kind(node), _edges(node)
-        is_all = (is_curved or kind in _CURVED_SUMS) and _is_over_batch(node, samples)
-        if is_all and _has_data(node) and not _is_gathered(node):
-            return True
-        if kind not in _OF_ROWS and not _reduction(node):
-            continue
-        if kind in ("Mul", "Div"):
-            bends = sum(edge is not None and (_takes_data(edge) or _has_data(edge)) for edge in edges) > 1
-        else:
-            bends = kind not in _STRAIGHT
-        left += [(edge, is_curved or bends) for edge in edges]
-    return False
-
-
-def _is_gathered(node: Any) -> bool:
-    """Whether rows of all workers are in it, that `run.gather` has given."""
-    return any(_kind(one) == GatheredRows.__name__ for one in _below(node, None))
-
-
-def _is_over_batch(node: Any, samples: int) -> bool:
-    """Whether a node makes one value of all samples, which are its rows."""
-    kind = _kind(node)
-    if kind == "Mm":
-        of_parameters = None in _edges(node) or any(map(_is_parameter, _edges(node)))
-        return not of_parameters and _is_multiple(node._saved_self_sym_sizes[1], samples)
-    if _reduction(node) in ("mean", "sum"):
-        return _is_multiple(len(node._saved_target), samples)
-    if kind in ("Sum", "Mean"):
-        sizes = () if _joins_numbers(node) else tuple(node._saved_self_sym_sizes)
-    elif kind in _CURVED_SUMS:
-        sizes = tuple((node._saved_result if kind.endswith("Softmax") else node._saved_self).shape)
-    else:
-        return False
-    dims = getattr(node, "_saved_dim", None)
-    dims = (dims,) if isinstance(dims, int) else dims or ()
-    whole = not dims or any(_signed(dim) % len(sizes) == 0 for dim in dims)
-    return bool(sizes) and whole and _is_multiple(sizes[0], samples)
-
-
-def _is_parameter(node: Any) -> bool:
-    while _kind(node) in _SAME_VALUES | _TURNED:
-        node = _edges(node)[0]
-    return _kind(node) == "AccumulateGrad"
-
-
-def _has_data(node: Any) -> bool:
-    """Whether a node depends on more than parameters: something without a gradient goes into it, but for constants."""
-    return any(map(_takes_data, _below(node, None)))
-
-
-def _takes_data(node: Any) -> bool:
-    if _kind(node) in _BY_NUMBER or isinstance(node, BackwardCFunction):
-        return True
-    return None in _edges(node) and _kind(node) not in _BY_ELEMENT and not _reduction(node)
-
-
-def _below(node: Any, through: Set[str] | None) -> Iterator[Any]:
-    """The nodes that `node` is computed from, as far as those in between are of these kinds; without: all of them."""
-    left, seen = [edge for edge in _edges(node) if edge is not None], set[Any]()
-    while left and len(seen) < _MOST_NODES:
-        one = left.pop()
-        if one in seen:
-            continue
-        seen.add(one)
-        yield one
-        if through is None or _kind(one) in through:
-            left += [edge for edge in _edges(one) if edge is not None]
-
-
-def _kind(node: Any) -> str:
-    """Such as `Mul`, for MulBackward0."""
-    return str(node.name()).rpartition("::")[2].rstrip("0123456789").removesuffix("Backward")
-
-
-def _edges(node: Any) -> list[Any]:
-    return [edge for edge, _ in node.next_functions]
-
-
-def _reduction(node: Any) -> str:
-    """Of the node of a loss function; empty for other nodes."""
-    number = getattr(node, "_saved_reduction", None)
-    return "" if number is None else ("none", "mean", "sum")[number]
+    return any(kind_of(one) in ("Index", "MaskedSelect") for one in nodes_below(node, BY_ELEMENT))
 
 
 def _reduced(node: Any) -> list[int]:
     """The dimensions that a sum or mean is over."""
     sizes, dims = node._saved_self_sym_sizes, getattr(node, "_saved_dim", None)
-    return [sizes[_signed(dim)] for dim in dims or range(len(sizes))]
-
-
-def _signed(number: int) -> int:
-    """Nodes show numbers without their sign."""
-    return number - (number >> 63 << 64) if number > 0 else number
+    return [sizes[signed(dim)] for dim in dims or range(len(sizes))]
 
 
 def _is_of_all(node: Any) -> bool:
     """Whether a sum is over all dimensions."""
     return len(_reduced(node)) == len(node._saved_self_sym_sizes)
-
-
-def _joins_numbers(node: Any) -> bool:
-    """Whether a sum or mean is that of a few losses, which the script has stacked."""
-    sizes, (before, *_) = tuple(node._saved_self_sym_sizes), _edges(node)
-    if math.prod(sizes) == 1:
-        return True
-    return before is not None and _kind(before) in ("Stack", "Cat") and sizes == (len(_edges(before)),)
 
 
 def _divisor(node: Any, kind: str, edges: list[Any]) -> float:
@@ -391,10 +260,6 @@ def _divisor(node: Any, kind: str, edges: list[Any]) -> float:
     return float(value) if kind == "Div" else 1 / value if value else 1.0
 
 
-def _is_multiple(number: float, samples: int) -> bool:
-    return number >= samples and math.isclose(number / samples, round(number / samples), rel_tol=1e-6)
-
-
 def _goes_with(sizes: tuple[int, ...], samples: int) -> bool:
     """Whether the number of rows follows from that of samples."""
-    return samples in sizes or not sizes or _is_multiple(sizes[0], samples) or _is_multiple(samples, max(sizes[0], 1))
+    return samples in sizes or not sizes or is_multiple(sizes[0], samples) or is_multiple(samples, max(sizes[0], 1))

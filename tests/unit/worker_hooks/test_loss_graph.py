@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import nn
 from torch.nn import functional as F  # noqa: N812  (as scripts have it)
+from torch.utils.checkpoint import checkpoint
 
 from worker_hooks.torch.gathered_rows import GatheredRows
 from worker_hooks.torch.loss_graph import LossCheck
@@ -83,6 +84,7 @@ MEANS: dict[str, Callable[[], torch.Tensor]] = {
         F.mse_loss(model(x), y) + ((mixed + torch.randn(SAMPLES, 6) * mixed.exp()).pow(2).sum() - mixed.sum()) / 640
     ),
     "sum over values of means over samples": lambda: F.mse_loss(model(x), y, reduction="none").mean(0).sum() / 4,
+    "roots of numbers": lambda: torch.stack([F.mse_loss(one, y[0, 0]).sqrt().sum(0) for one in model(x)[:, 0]]).mean(0),
     "norms of samples": lambda: (model(x).norm(dim=1) - 1).square().mean() + F.cosine_similarity(model(x), y).mean(),
     "softmax of values": lambda: (model(x).softmax(1) * model(x).log_softmax(1)).sum(1).mean(),
     "stacked losses of samples": lambda: torch.stack([F.mse_loss(one, y[0]).sqrt() for one in model(x)]).mean(),
@@ -189,6 +191,19 @@ GATHERED: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
 def test_losses_over_the_rows_of_all_workers_are_right(name: str) -> None:
     loss = GATHERED[name](gathered(F.normalize(model(x))))
     assert LossCheck().of_mean(loss, SAMPLES, 1.0, True, of_all=3 * SAMPLES) == []
+
+
+def test_what_a_checkpoint_computes_anew_waits_for_backward() -> None:
+    calls = []
+
+    def forward(rows: torch.Tensor) -> torch.Tensor:
+        calls.append(len(rows))
+        return model(rows).log_softmax(1)
+
+    loss = F.nll_loss(checkpoint(forward, x, use_reentrant=False), classes)
+    assert found(loss) == [] and len(calls) == 1
+    loss.backward()
+    assert len(calls) == 2
 
 
 def test_a_sum_over_the_rows_of_all_workers_is_told() -> None:
