@@ -1,4 +1,6 @@
-"""Every change to the BytePS sources, by the fault that it corrects. In reading order:
+"""Every change to the BytePS sources, by the fault that it corrects.
+
+An edit is short: our C++ functions are in files of sources/, which edits add and call. In reading order:
 
 base           one change: file, old text, new text and reason
 toolchain      what present compilers, Python and torch need to build BytePS
@@ -6,6 +8,7 @@ shared_memory  segment names that allow several workers on one host; nothing of 
 torch_waiting  the torch plugin: waiting without the GIL, with a time limit
 mxnet_plugin   the MXNet plugin: a tensor is not freed too early; functions return what Python expects
 transport      plain TCP instead of ZeroMQ, for those who know the run's token
+members        workers and servers that come later, are lost, or come in the place of others
 scheduler      a scheduler that is started again learns who the others are
 requests       requests that are answered take no memory
 stages         threads without work sleep
@@ -24,6 +27,7 @@ from dynamix_ps.byteps_build.edits import (
     direct,
     exchange,
     key_hashes,
+    members,
     mxnet_plugin,
     python_side,
     requests,
@@ -53,6 +57,7 @@ def for_variant(variant: Variant) -> tuple[Edit, ...]:
         + torch_waiting.EDITS
         + mxnet_plugin.EDITS
         + transport.EDITS
+        + members.EDITS
         + scheduler.EDITS
         + requests.EDITS
         + stages.EDITS

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from importlib import resources
 from pathlib import Path
 
 from dynamix_ps.errors import BuildError
+
+_SOURCES = resources.files("dynamix_ps.byteps_build") / "sources"
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,6 +21,12 @@ class Edit:
     new: str
     why: str
     needed_by: str  # the test or step that fails without it
+
+
+def added(file: str, why: str, needed_by: str) -> Edit:
+    """The edit that creates `file`: a copy of the file with its name in sources/."""
+    text = (_SOURCES / file.rpartition("/")[2]).read_text(encoding="utf-8")
+    return Edit(file, "", text, why, needed_by)
 
 
 def apply_edits(tree: Path, edits: Iterable[Edit]) -> None:

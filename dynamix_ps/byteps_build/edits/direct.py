@@ -5,78 +5,20 @@ The sums of `Comm` do not come here (exchange.py), unless their buffers are on a
 
 from __future__ import annotations
 
-from dynamix_ps.byteps_build.edits.base import Edit
+from dynamix_ps.byteps_build.edits.base import Edit, added
 
 _DIRECT = "the stages copy tensors in host memory to shared memory and back, four threads one after the other"
 _SEGMENTS = "test_byteps_cluster.py::test_no_segment_and_no_socket_is_left"
 _GIL = "test_byteps_waiting.py"
 
 EDITS = (
-    Edit(
-        "byteps/common/core_loops.h",
-        """void PullLoop();
-""",
-        """void PullLoop();
-
-// Send a partition of a host tensor from its memory, and have the sum written into the output's memory.
-void PushPullDirectly(std::shared_ptr<TensorTableEntry> task);
-""",
-        _DIRECT,
-        _SEGMENTS,
-    ),
-    Edit(
-        "byteps/common/core_loops.h",
-        """#define BYTEPS_CORE_LOOPS_H
-""",
-        """#define BYTEPS_CORE_LOOPS_H
-
-#include <memory>
-#include "common.h"
-""",
-        _DIRECT,
-        _SEGMENTS,
-    ),
-    Edit(
-        "byteps/common/core_loops.cc",
-        """bool RunDecompressLoopOnce() {
-""",
-        """void PushPullDirectly(std::shared_ptr<TensorTableEntry> task) {
-  auto ps = BytePSGlobal::GetPS();
-  auto input = static_cast<char *>(const_cast<void *>(task->tensor->data())) + task->offset;
-  auto output = static_cast<char *>(const_cast<void *>(task->output->data())) + task->offset;
-  int cmd = GetCommandType(RequestType::kDefaultPushPull, task->tensor->dtype());
-  auto &pskv = BytePSGlobal::EncodeDefaultKey(task->key, task->len);
-
-  // The pull follows at once: one connection keeps the order, and the server answers a pull when all
-  // pushes of its round are there. The answer also says that the push has arrived, so that output may
-  // be the same memory as input.
-  ps::SArray<char> pushed(input, task->len, false);
-  ps->ZPush(pskv.keys, pushed, pskv.lens, cmd);
-  auto pulled = new ps::SArray<char>(output, task->len, false);
-  ps->ZPull(pskv.keys, pulled, &pskv.lens, cmd, [pulled, task]() {
-    delete pulled;
-    FinishOrProceed(task);
-  });
-}
-
-bool RunDecompressLoopOnce() {
-""",
-        _DIRECT,
-        _SEGMENTS,
-    ),
+    added("byteps/common/direct.h", _DIRECT, _SEGMENTS),
     Edit(
         "byteps/common/operations.cc",
-        """Status EnqueueTensor(BPSContext &context, std::shared_ptr<Tensor> input,
+        """#include "core_loops.h"
 """,
-        """// Whether tensors in host memory need no stage: nobody to reduce with on this host, no device to copy
-// from, no credits to wait for, no trace of the stages wanted.
-static bool HostTensorsGoDirectly() {
-  static const bool staged = getenv("BYTEPS_SCHEDULING_CREDIT") ||
-                             (getenv("BYTEPS_TRACE_ON") && atoi(getenv("BYTEPS_TRACE_ON")));
-  return !staged && BytePSGlobal::IsDistributed() && BytePSGlobal::GetLocalSize() == 1;
-}
-
-Status EnqueueTensor(BPSContext &context, std::shared_ptr<Tensor> input,
+        """#include "core_loops.h"
+#include "direct.h"
 """,
         _DIRECT,
         _SEGMENTS,
@@ -85,13 +27,7 @@ Status EnqueueTensor(BPSContext &context, std::shared_ptr<Tensor> input,
         "byteps/common/operations.cc",
         """  if (device == CPU_DEVICE_ID) {
     cudaError_t err = cudaHostRegister""",
-        """  // (a caller that asks for a push or a pull alone goes through the stages)
-  auto has = [&](QueueType type) {
-    return std::find(queue_list->begin(), queue_list->end(), type) != queue_list->end();
-  };
-  bool direct = device == CPU_DEVICE_ID && context.compressor_list.empty() && HostTensorsGoDirectly() &&
-                has(PUSH) && has(PULL);
-
+        """  const bool direct = GoesDirectly(context, device, *queue_list);
   if (device == CPU_DEVICE_ID && !direct) {
     cudaError_t err = cudaHostRegister""",
         _DIRECT,
@@ -131,14 +67,8 @@ Status EnqueueTensor(BPSContext &context, std::shared_ptr<Tensor> input,
   if (BytePSGlobal::IsCrossPcieSwitch()) {
 """,
         """  size_t aligned_size = Align(size, dtype);
-  // what the first push carries where no shared memory is needed
-  std::vector<char> zeros;
-#ifdef DYNAMIX_CUDA_STAND_IN_H
-  bool direct = cpubuff && HostTensorsGoDirectly() &&
-                (context.kwargs.empty() || size < BytePSGlobal::GetMinCompressBound());
-#else
-  bool direct = false;  // the same name may come with a tensor on the GPU next time
-#endif
+  const bool direct = NeedsNoSharedMemory(context, size, cpubuff);
+  std::vector<char> zeros;  // what the first push carries then
   if (direct) {
     zeros.resize(aligned_size);
     context.cpubuff = zeros.data();

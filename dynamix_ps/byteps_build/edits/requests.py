@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from importlib import resources
+from dynamix_ps.byteps_build.edits.base import Edit, added
 
-from dynamix_ps.byteps_build.edits.base import Edit
-
-_SOURCES = resources.files("dynamix_ps.byteps_build") / "sources"
 _WHY = "8 bytes of every request stayed for ever"
 _TEST = "tests/unit/byteps_build/test_open_requests.py"
 
@@ -14,13 +11,7 @@ _H = "3rdparty/ps-lite/include/ps/internal/customer.h"
 _CC = "3rdparty/ps-lite/src/customer.cc"
 
 EDITS = (
-    Edit(
-        "3rdparty/ps-lite/include/ps/internal/open_requests.h",
-        "",
-        (_SOURCES / "open_requests.h").read_text(encoding="utf-8"),
-        _WHY,
-        _TEST,
-    ),
+    added("3rdparty/ps-lite/include/ps/internal/open_requests.h", _WHY, _TEST),
     Edit(
         _H,
         """#include "ps/internal/message.h"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dynamix_ps.byteps_build.edits.base import Edit
+from dynamix_ps.byteps_build.edits.base import Edit, added
 
 _RACE = "test_race.py"
 _SPEED = "benchmarks/parts/comm.py"
@@ -68,36 +68,13 @@ PARITY = (
 )
 
 TABLES = (
-    Edit(
-        _H,
-        """// byteps handler
-std::mutex handle_mu_;
-""",
-        """// The engine threads look keys up while the handler adds new ones; what they find stays where it is.
-std::mutex table_mu_;
-
-// byteps handler
-std::mutex handle_mu_;
-""",
-        "new keys while sums are running corrupted the tables",
-        _RACE,
-    ),
+    added("byteps/server/tables.h", "new keys while sums are running corrupted the tables", _RACE),
     Edit(
         _CC,
-        """void SendPushResponse(uint64_t key, const ps::KVMeta& req,
+        """#include "../common/compressor/utils.h"
 """,
-        """UpdateBuf& GetUpdate(uint64_t key) {
-  std::lock_guard<std::mutex> lock(table_mu_);
-  return update_buf_[key];
-}
-
-common::compressor::Compressor* GetCompressor(uint64_t key) {
-  std::lock_guard<std::mutex> lock(table_mu_);
-  auto found = compressor_map_.find(key);
-  return found == compressor_map_.end() ? nullptr : found->second.get();
-}
-
-void SendPushResponse(uint64_t key, const ps::KVMeta& req,
+        """#include "../common/compressor/utils.h"
+#include "tables.h"
 """,
         "new keys while sums are running corrupted the tables",
         _RACE,
@@ -170,10 +147,7 @@ void SendPushResponse(uint64_t key, const ps::KVMeta& req,
         _CC,
         """      compressor_map_[key] = std::move(compressor_ptr);
 """,
-        """      {
-        std::lock_guard<std::mutex> lock(table_mu_);
-        compressor_map_[key] = std::move(compressor_ptr);
-      }
+        """      SetCompressor(key, std::move(compressor_ptr));
 """,
         "new keys while sums are running corrupted the tables",
         _RACE,
@@ -230,6 +204,17 @@ void SendPushResponse(uint64_t key, const ps::KVMeta& req,
 )
 
 ENGINE = (
+    added("byteps/server/engine.h", "small sums are done by the receiving thread", _SPEED),
+    Edit(
+        _CC,
+        """#include "queue.h"
+""",
+        """#include "engine.h"
+#include "queue.h"
+""",
+        "small sums are done by the receiving thread",
+        _SPEED,
+    ),
     Edit(
         _CC,
         """void BytePSServerEngineThread(int i) {
@@ -240,53 +225,9 @@ ENGINE = (
     if (msg.ops == TERMINATE) break;
     // do some check
 """,
-        """void HandleEngineMessage(int i, BytePSEngineMessage& msg);
-
-void BytePSServerEngineThread(int i) {
-  auto& q = engine_queues_[i];
-  while (true) {
-    BytePSEngineMessage msg;
-    q->WaitAndPop(&msg);
-    if (msg.ops == TERMINATE) break;
-    HandleEngineMessage(i, msg);
-  }
-}
-
-// Small tensors are summed at once: to wake an engine thread takes longer than the sum. All messages of a
-// key go the same way, so their order is kept.
-void Dispatch(int i, BytePSEngineMessage& msg) {
-  if (msg.len <= inline_bytes_) {
-    HandleEngineMessage(i, msg);
-  } else {
-    engine_queues_[i]->Push(msg);
-  }
-}
-
-void HandleEngineMessage(int i, BytePSEngineMessage& msg) {
+        """void HandleEngineMessage(int i, BytePSEngineMessage& msg) {
   {
     // do some check
-""",
-        "small sums are done by the receiving thread",
-        _SPEED,
-    ),
-    Edit(
-        _H,
-        """size_t engine_thread_num_ = 4;
-""",
-        """size_t engine_thread_num_ = 4;
-size_t inline_bytes_ = 0;
-""",
-        "small sums are done by the receiving thread",
-        _SPEED,
-    ),
-    Edit(
-        _CC,
-        """  CHECK_GE(engine_thread_num_, 1);
-""",
-        """  CHECK_GE(engine_thread_num_, 1);
-
-  // up to this length the receiving thread does the sum
-  inline_bytes_ = GetEnv("BYTEPS_SERVER_INLINE_BYTES", 65536);
 """,
         "small sums are done by the receiving thread",
         _SPEED,

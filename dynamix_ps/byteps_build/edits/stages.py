@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dynamix_ps.byteps_build.edits.base import Edit
+from dynamix_ps.byteps_build.edits.base import Edit, added
 
 _WHY = "a stage without work sleeps until there is some"
 _TEST = "test_byteps_waiting.py::test_idle_roles_use_no_cpu"
@@ -13,15 +13,14 @@ _NCCL_H = "byteps/common/nccl_manager.h"
 _NCCL_CC = "byteps/common/nccl_manager.cc"
 
 EDITS = (
+    added("byteps/common/stage_sleep.h", _WHY, _TEST),
     Edit(
         _QUEUE_H,
         """  std::shared_ptr<TensorTableEntry> getTask();
 """,
         """  // A ready task. Without one: null, but from an empty queue only after waiting for a task for a while
-  // (not REDUCE and BROADCAST: one thread serves both, see waitForNcclTask).
+  // (not REDUCE and BROADCAST: one thread serves both, see NcclTasks).
   std::shared_ptr<TensorTableEntry> getTask();
-  // Wait for a while until REDUCE or BROADCAST is not empty.
-  static void waitForNcclTask();
 """,
         _WHY,
         _TEST,
@@ -34,8 +33,6 @@ EDITS = (
         """  std::mutex _mutex;
   std::condition_variable _added;
   bool _waits;
-  static std::mutex _nccl_mutex;
-  static std::condition_variable _nccl_added;
   uint64_t _credits;
 """,
         _WHY,
@@ -58,27 +55,7 @@ EDITS = (
         _QUEUE_CC,
         """BytePSScheduledQueue::BytePSScheduledQueue(QueueType type) {
 """,
-        """// How long to sleep at most: the stage loops look at the shutdown flag in between.
-static const std::chrono::milliseconds kPatience(200);
-
-std::mutex BytePSScheduledQueue::_nccl_mutex;
-std::condition_variable BytePSScheduledQueue::_nccl_added;
-
-void BytePSScheduledQueue::waitForNcclTask() {
-  auto pending = [] {
-    return BytePSGlobal::GetScheduledQueue(REDUCE)->pendingSize() +
-           BytePSGlobal::GetScheduledQueue(BROADCAST)->pendingSize();
-  };
-  std::unique_lock<std::mutex> lock(_nccl_mutex);
-  if (pending() == 0) {
-    _nccl_added.wait_for(lock, kPatience, [&] { return pending() > 0; });
-  } else {  // not ready: another process or the GPU decides when
-    lock.unlock();
-    std::this_thread::sleep_for(std::chrono::microseconds(20));
-  }
-}
-
-BytePSScheduledQueue::BytePSScheduledQueue(QueueType type) {
+        """BytePSScheduledQueue::BytePSScheduledQueue(QueueType type) {
   _waits = type != REDUCE && type != BROADCAST;
 """,
         _WHY,
@@ -107,8 +84,7 @@ BytePSScheduledQueue::BytePSScheduledQueue(QueueType type) {
   if (_waits) {
     _added.notify_one();
   } else {
-    std::lock_guard<std::mutex> nccl_lock(_nccl_mutex);
-    _nccl_added.notify_one();
+    NcclTasks::Instance().Added();
   }
   return;
 """,
@@ -128,12 +104,32 @@ BytePSScheduledQueue::BytePSScheduledQueue(QueueType type) {
         _TEST,
     ),
     Edit(
+        _QUEUE_CC,
+        """#include "logging.h"
+""",
+        """#include "logging.h"
+#include "stage_sleep.h"
+""",
+        _WHY,
+        _TEST,
+    ),
+    Edit(
+        "byteps/common/core_loops.cc",
+        """#include "logging.h"
+""",
+        """#include "logging.h"
+#include "stage_sleep.h"
+""",
+        _WHY,
+        _TEST,
+    ),
+    Edit(
         "byteps/common/core_loops.cc",
         """    NCCLCHECK(ncclGroupEnd());
     std::this_thread::sleep_for(std::chrono::nanoseconds(1000));
 """,
         """    NCCLCHECK(ncclGroupEnd());
-    BytePSScheduledQueue::waitForNcclTask();
+    NcclTasks::Instance().Wait();
 """,
         _WHY,
         _TEST,

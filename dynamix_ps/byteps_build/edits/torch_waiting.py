@@ -2,110 +2,27 @@
 
 from __future__ import annotations
 
-from dynamix_ps.byteps_build.edits.base import Edit
+from dynamix_ps.byteps_build.edits.base import Edit, added
 
 _GIL = "test_byteps_waiting.py"
 
 EDITS = (
+    added("byteps/torch/open_handles.h", "a wait that sleeps", _GIL),
     Edit(
-        "byteps/torch/handle_manager.h",
-        """  bool PollHandle(int handle);
+        "setup.py",
+        """                                                       'byteps/torch/adapter.cc',
+                                                       'byteps/torch/handle_manager.cc'],
 """,
-        """  bool PollHandle(int handle);
-  // Sleep until the handle is done or the time is over. True: done. A negative time means no limit.
-  bool WaitHandle(int handle, double timeout_s);
+        """                                                       'byteps/torch/adapter.cc'],
 """,
-        "a wait that sleeps",
+        "open_handles.h is there instead",
         _GIL,
     ),
     Edit(
-        "byteps/torch/handle_manager.h",
-        """  std::mutex mutex_;
+        "byteps/torch/ops.cc",
+        """#include "handle_manager.h"
 """,
-        """  std::mutex mutex_;
-  std::condition_variable done_;
-""",
-        "a wait that sleeps",
-        _GIL,
-    ),
-    Edit(
-        "byteps/torch/handle_manager.h",
-        """#include <atomic>
-""",
-        """#include <atomic>
-#include <condition_variable>
-""",
-        "a wait that sleeps",
-        _GIL,
-    ),
-    Edit(
-        "byteps/torch/handle_manager.h",
-        """  void MarkDone(int handle, const Status& status);
-""",
-        """  // `tensors` lives until the handle is released, so that the waiting thread destroys it: BytePS's
-  // threads must not wait for the GIL, which that can take.
-  void MarkDone(int handle, const Status& status, std::shared_ptr<void> tensors);
-""",
-        "BytePS's threads must not wait for the GIL",
-        _GIL,
-    ),
-    Edit(
-        "byteps/torch/handle_manager.h",
-        """  std::unordered_map<int, std::shared_ptr<Status>> results_;
-""",
-        """  std::unordered_map<int, std::shared_ptr<Status>> results_;
-  std::unordered_map<int, std::shared_ptr<void>> tensors_;
-""",
-        "BytePS's threads must not wait for the GIL",
-        _GIL,
-    ),
-    Edit(
-        "byteps/torch/handle_manager.cc",
-        """std::shared_ptr<Status> HandleManager::ReleaseHandle(int handle) {
-  std::lock_guard<std::mutex> guard(mutex_);
-""",
-        """std::shared_ptr<Status> HandleManager::ReleaseHandle(int handle) {
-  std::shared_ptr<void> tensors;  // destroyed after the lock is given back
-  std::lock_guard<std::mutex> guard(mutex_);
-  auto kept = tensors_.find(handle);
-  if (kept != tensors_.end()) {
-    tensors.swap(kept->second);
-    tensors_.erase(kept);
-  }
-""",
-        "BytePS's threads must not wait for the GIL",
-        _GIL,
-    ),
-    Edit(
-        "byteps/torch/handle_manager.cc",
-        """void HandleManager::MarkDone(int handle, const Status& status) {
-  std::lock_guard<std::mutex> guard(mutex_);
-  results_[handle] = std::make_shared<Status>(status);
-}
-""",
-        """void HandleManager::MarkDone(int handle, const Status& status, std::shared_ptr<void> tensors) {
-  std::lock_guard<std::mutex> guard(mutex_);
-  results_[handle] = std::make_shared<Status>(status);
-  tensors_[handle] = std::move(tensors);
-  done_.notify_all();
-}
-
-bool HandleManager::WaitHandle(int handle, double timeout_s) {
-  std::unique_lock<std::mutex> lock(mutex_);
-  auto done = [this, handle] {
-    auto it = results_.find(handle);
-    if (it == results_.end()) {
-      throw std::invalid_argument("Handle " + std::to_string(handle) +
-                                  " was not created or has been cleared.");
-    }
-    return it->second != nullptr;
-  };
-  if (timeout_s < 0) {
-    done_.wait(lock, done);
-    return true;
-  }
-  return done_.wait_for(lock, std::chrono::duration<double>(timeout_s), done);
-}
+        """#include "open_handles.h"
 """,
         "a wait that sleeps",
         _GIL,
@@ -115,7 +32,7 @@ bool HandleManager::WaitHandle(int handle, double timeout_s) {
         """static HandleManager handle_manager;
 """,
         """// never destroyed: at the end of the process there is no Python left to release tensors with
-static HandleManager& handle_manager = *new HandleManager;
+static OpenHandles& handle_manager = *new OpenHandles;
 """,
         "a handle nobody waited for must not crash the exit",
         "test_byteps_cluster.py::test_exit_without_waiting",

@@ -73,6 +73,12 @@ class PiecePool {
 
 class RoundTable : public ps::PieceReceiver {
  public:
+  // The server's, from before it runs until the process ends.
+  static RoundTable& Instance() {
+    static RoundTable* instance = new RoundTable();
+    return *instance;
+  }
+
   RoundTable()
       : returns_early_(ps::GetEnv("BYTEPS_SERVER_PARITY", 1) == 0), elastic_(ps::GetEnv("DYNAMIX_ELASTIC", 0) != 0) {}
 

@@ -14,6 +14,7 @@ import stat
 import tarfile
 import threading
 import zipfile
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
@@ -146,6 +147,24 @@ def test_edit_that_does_not_fit_is_named(tmp_path: Path, edit: Edit, reason: str
 def test_every_edit_says_why_and_who_needs_it() -> None:
     for edit in for_variant("ours"):
         assert edit.why and edit.needed_by and edit.old != edit.new
+
+
+def lines_of_ours(edit: Edit) -> int:
+    """How many lines of the new text are not in the old one."""
+    return (Counter(edit.new.splitlines()) - Counter(edit.old.splitlines())).total()
+
+
+def test_our_code_stands_in_files_of_its_own() -> None:
+    files = {path.read_text() for path in (recipe.HERE / "sources").iterdir() if path.is_file()}
+    for edit in for_variant("ours"):
+        if edit.old:
+            assert lines_of_ours(edit) <= 10, f"a file in sources/ is the place for it: {edit.file}: {edit.new}"
+        else:
+            assert edit.new in files, f"{edit.file} is no copy of a file in sources/"
+
+
+def test_lines_of_ours_do_not_count_what_an_edit_keeps() -> None:
+    assert lines_of_ours(Edit("a.cc", "a\nb\n", "a\nc\nb\nb\n", "why", "test")) == 2
 
 
 def test_variants_share_what_is_needed_to_build() -> None:
