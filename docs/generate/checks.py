@@ -20,6 +20,7 @@ from dynamix_ps.config.schema import Config
 
 _FENCE = re.compile(r"^( *)```(\w*)[^\n]*\n(.*?)^\1```", re.MULTILINE | re.DOTALL)
 _SPAN = re.compile(r"(?<!`)`([^`\n]+)`(?!`)")
+_OF_A_COMMIT = re.compile(r"`[0-9a-f]{8}`: `[^`\n]+`")  # a command that this commit has
 _TOP = ("dynamix_ps", "server_hooks", "worker_hooks", "benchmarks", "tests", "configs", "docker", "docs", "examples")
 _PATH = re.compile(rf"(?:{'|'.join(_TOP)})/[\w./-]*")
 _ASSIGNED = re.compile(r"^([A-Z][A-Z_]*=\S+ )+")
@@ -36,7 +37,7 @@ def problems(markdown: str) -> Iterator[str]:
             yield from _wrong_python(code)
         else:
             yield from _wrong_commands(code.splitlines())
-    text = _FENCE.sub("", markdown)
+    text = _OF_A_COMMIT.sub("", _FENCE.sub("", markdown))
     for span in _SPAN.findall(text):
         if _PATH.fullmatch(span) and not (ROOT / span).exists():
             yield f"`{span}` is not in the repository"

@@ -74,3 +74,9 @@ def test_a_link_without_a_target_is_noticed(tmp_path: Path) -> None:
         "(none.md)",
         "(#other)",
     ]
+
+
+def test_a_command_of_a_named_commit_may_be_gone() -> None:
+    gone = "`python -m benchmarks.studies.gone`"
+    assert list(problems(f"Made by `8a0126b5`: {gone}, 9 s.")) == []
+    assert len(list(problems(f"Made by {gone}, 9 s."))) == 1
