@@ -203,14 +203,18 @@ class GradientExchange:
         self._add_square(last)
         grad_sq = self._weighted_sq / self.weight**2 if self._measure and self.weight else float("nan")
         present = np.concatenate([bucket.present for bucket in self.buckets])
-        self._encode(contribute(grad_sq), present)
+        self._encode(contribute(grad_sq), self._with_reached(present))
         last.write_trailer(self._trailer)
         last.handle = self._push(last)
+
+    def _with_reached(self, present: NDArray[np.bool_]) -> NDArray[np.integer[Any] | np.bool_]:
+        """The same, with trailer.REACHED added where hooks of the script wait for the sum."""
+        return present
 
     def after_sum(self) -> None:  # frameworks without such hooks do nothing
         """The iteration has had its sum: hooks of the script on gradients may see it."""
 
-    def _encode(self, mine: Sequence[trailer.Contribution], present: NDArray[np.bool_]) -> None:
+    def _encode(self, mine: Sequence[trailer.Contribution], present: NDArray[np.integer[Any] | np.bool_]) -> None:
         first, slots = self._workers.here.start, self._workers.count
         trailer.encode(mine, first, slots, present, self._trailer[: self._told_at], leads=first == self.leader)
         self._trailer[self._told_at :] = self.telling.ravel()

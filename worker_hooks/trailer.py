@@ -22,7 +22,8 @@ It needs no message of its own. Layout, in the float type of the buffer, summed 
     weights_size   the same: how large they are                                               N
     units          what the loss of worker i is a mean over, if not samples (units.py)        N
     stream         four numbers of the stream that worker i reads (batches.py)              4N
-    present        workers that have a gradient of parameter p                                P
+    present        workers that have a gradient of parameter p, and REACHED times those       P
+                   whose hooks on it wait for the sum, because backward has reached it
 
 N is the number of slots. Who is in a sum and who is not, everybody reads from the sum itself; the one in the lowest
 slot that is not empty leads: it does what one worker does for all. Counts and codes stay exact in float32 up to 2^24.
@@ -44,6 +45,7 @@ _VOTES = 6
 _ENTRIES = _VOTES + VERSION_BITS
 _SLOTS = _ENTRIES + VERSION_BITS  # the parts with one value per worker begin here
 _PARTS = 15
+REACHED = 4096  # above the number of workers
 
 
 class Contribution(NamedTuple):
@@ -122,7 +124,7 @@ def encode(
     mine: Sequence[Contribution],
     rank: int,
     workers: int,
-    present: NDArray[np.bool_],
+    present: NDArray[np.integer[Any] | np.bool_],
     out: NDArray[np.floating[Any]],
     leads: bool,
 ) -> None:
@@ -132,7 +134,7 @@ def encode(
 
     Args:
         mine: of the workers of this process, from worker `rank` on. They hold the same plan and the same entry.
-        present: for every parameter whether this process has a gradient.
+        present: for every parameter whether this process has a gradient, and REACHED more where its hooks wait.
         leads: whether the leader is one of them.
     """
     first = mine[0]
@@ -207,3 +209,8 @@ def present(total: NDArray[np.floating[Any]], workers: int) -> NDArray[np.bool_]
     """Which parameters at least one worker has a gradient of, shape (P,)."""
     counted: NDArray[np.bool_] = total[_SLOTS + _PARTS * workers :] > 0
     return counted
+
+
+def reached(total: NDArray[np.floating[Any]], workers: int) -> NDArray[np.intp]:
+    """Which parameters have hooks that wait for the sum on at least one worker: their numbers, rising."""
+    return np.flatnonzero(total[_SLOTS + _PARTS * workers :] >= REACHED)

@@ -109,6 +109,7 @@ THREE = [
     "kept.two_tasks",
     "hooks.clamped_after_attach",
     "hooks.on_a_layer_of_some_samples",
+    "hooks.accumulated_on_a_layer_of_some_samples",
     "kept.flat_buffer",
     "kept.own_gradient_tensors",
     "gathered.two_views",

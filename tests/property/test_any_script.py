@@ -33,6 +33,7 @@ def test_any_script_is_one_process_or_an_error_on_all_workers(pool: Pool) -> Non
     @any_script
     @given(scripts(pool.size))
     @example(overflow_beside_a_frozen_layer(pool.size))
+    @example(hook_on_a_layer_of_some_samples(pool.size))
     def check(script: Script) -> None:
         told = pool.run(script.as_dict())
         if isinstance(told[0], Worker):
@@ -81,3 +82,10 @@ def overflow_beside_a_frozen_layer(workers: int) -> Script:
         toggles=((1, 0),),
     )
     return Script(sizes=(12,) * workers, model="deep", phases=(phase,))
+
+
+def hook_on_a_layer_of_some_samples(workers: int) -> Script:
+    """Gradients of several batches add up, and backward reaches the layer on some of the workers alone."""
+    usual = Phase(iterations=1, optimizer="adam")
+    phases = usual, Phase(iterations=4, optimizer="adam", accumulation="batches_run", hook="halves_after")
+    return Script(sizes=(1, 11, 1)[:workers], model="sometimes", phases=phases)

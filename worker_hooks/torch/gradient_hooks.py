@@ -23,8 +23,7 @@ class GradientHooks:
 
     def __init__(self) -> None:
         self._taken: dict[nn.Parameter, str] = {}  # parameters with hooks, and their names
-        self._had_none: set[nn.Parameter] = set()  # a gradient, when the sum was opened
-        self._reached: dict[nn.Parameter, None] = {}  # by backward, of those with hooks, in this order
+        self.reached: dict[nn.Parameter, None] = {}  # by backward, of those with hooks, in this order
         self._collects = False  # backward runs inside of run.backward()
 
     def take_over(self, parameters: Iterable[tuple[str, nn.Parameter]]) -> None:
@@ -41,9 +40,8 @@ class GradientHooks:
 
         Raises TrainingError where a hook would see more than the new gradient.
         """
-        self._collects, self._reached = True, {}
-        self._had_none = {parameter for parameter in self._taken if parameter.grad is None}
-        for parameter in self._taken.keys() - self._had_none:
+        self._collects, self.reached = True, {}
+        for parameter in self._taken:
             if _tensor_hooks(parameter) and parameter.grad is not None and bool(parameter.grad.any()):
                 raise TrainingError(
                     f"parameter {self._taken[parameter]} has a hook (register_hook), which is to see the gradient of "
@@ -56,9 +54,9 @@ class GradientHooks:
         self._collects = False
 
     @torch.no_grad()  # as in backward, where a hook may change a parameter in place
-    def after_sum(self) -> None:
-        """Call the hooks of the parameters that have a new gradient, on this worker or on another one."""
-        for parameter in [*self._reached, *(self._had_none - self._reached.keys())]:
+    def after_sum(self, of_any: Iterable[nn.Parameter]) -> None:
+        """Call the hooks of the parameters that backward has reached, here or on another worker (`of_any`)."""
+        for parameter in dict.fromkeys([*self.reached, *of_any]):
             if parameter.grad is None:
                 continue
             for hook in list(_tensor_hooks(parameter).values()):
@@ -71,7 +69,7 @@ class GradientHooks:
 
     def keeps_back(self, parameter: nn.Parameter) -> bool:
         """Whether a hook of this parameter is called after the sum."""
-        self._reached[parameter] = None
+        self.reached[parameter] = None
         return self._collects
 
     def close(self) -> None:

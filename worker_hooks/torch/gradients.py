@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from dynamix_ps.comm import Comm
 from dynamix_ps.errors import TrainingError
+from worker_hooks import trailer
 from worker_hooks.exchange import GradientExchange, trailer_length
 from worker_hooks.torch.bucket import layout_buckets
 from worker_hooks.torch.gradient_hooks import Collector, GradientHooks
@@ -99,8 +102,22 @@ class TorchExchange(GradientExchange, Collector):
         super().deliver(factor, statistics_factor)
         self._last.deliver_statistics(self._active)
 
+    def _with_reached(self, present: NDArray[np.bool_]) -> NDArray[np.integer[Any] | np.bool_]:
+        reached = self._script_hooks.reached
+        if not reached:
+            return present
+        return present + trailer.REACHED * np.array([parameter in reached for parameter in self._bucket_of])
+
     def after_sum(self) -> None:
-        self._script_hooks.after_sum()
+        self._script_hooks.after_sum(self._reached_by_any())
+
+    def _reached_by_any(self) -> list[torch.nn.Parameter]:
+        """Parameters whose hooks wait on this worker or on another one."""
+        numbers = trailer.reached(self._received, self._workers.count).tolist()
+        if not numbers:
+            return []
+        parameters = list(self._bucket_of)
+        return [parameters[number] for number in numbers]
 
     def carry(self, before: float, weight: float) -> None:
         """What backward has accumulated is of batches with weight `before`; the next one has `weight`."""

@@ -125,6 +125,32 @@ def on_a_layer_of_some_samples(attach: Any) -> Any:
     return weights(model)
 
 
+def accumulated_on_a_layer_of_some_samples(attach: Any) -> Any:
+    """The gradient of the layer is that of several batches, and its hook halves what is there at each of them.
+
+    A batch in which no worker uses the layer leaves the gradient as it is.
+    """
+    model = nn.ModuleDict({"used": nn.Linear(6, 1), "rare": nn.Linear(6, 1)})
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+    def halve(parameter: nn.Parameter) -> None:
+        parameter.grad.mul_(0.5)
+
+    model["rare"].weight.register_post_accumulate_grad_hook(halve)
+    run = attach(model, optimizer, data())
+    for number, (rows, x, y) in enumerate(run.batches(iterations=12)):
+        rare = rows % 40 == 0 if number % 4 < 3 else torch.zeros_like(rows, dtype=torch.bool)
+        found = model["used"](x)
+        if rare.any():
+            found = found + rare[:, None] * model["rare"](x)
+        run.backward(mse_loss(found, y))
+        if number % 4 == 3:
+            optimizer.step()
+            optimizer.zero_grad()
+    run.close()
+    return weights(model)
+
+
 def step_by_hand(attach: Any) -> Any:
     """A hook changes its parameter in place, as it may in backward, where no graph is made."""
     model = net()
