@@ -116,7 +116,7 @@ class EnteringModel(LeavingModel):
             self._let_follow()
 
     def _take_in(self, iteration: int, entering: list[Process]) -> None:
-        """All expect them, and the one that leads gives workers what they lack.
+        """All workers expect the joiners; the leader sends each joining worker the sums it lacks.
 
         Servers have no state: they only get their part of what is summed.
         """

@@ -163,7 +163,7 @@ class EvaluatedModel(AttachedModel):
     ) -> None:
         """Record what the script has measured by itself of the model as it is, as `evaluate` does with its means.
 
-        What worker 0 says counts. Names and directions are those of `evaluate`.
+        Only worker 0's values are recorded. Names and directions are those of `evaluate`.
 
         Raises TrainingError for a direction of a name that is not in `values`.
         """

@@ -62,8 +62,9 @@ class Training(ResumableModel):
     def batches(self, epochs: int | None = None, iterations: int | None = None) -> Iterator[Any]:
         """This worker's batches, until `epochs` passes or `iterations` iterations are complete in all.
 
-        A limit that an earlier call has reached means that many more: `for epoch in range(3): run.batches(epochs=1)`
-        trains three passes, as `run.batches(epochs=epoch + 1)` does. Inside `run.epochs()` no limit is needed.
+        If the limit was already reached, training runs for that many more: `for epoch in range(3):` with
+        `run.batches(epochs=1)` trains three passes, as `run.batches(epochs=epoch + 1)` does. Inside `run.epochs()` no
+        limit is needed.
 
         A new call goes on in the middle of a pass if the one before came to its limit there, or was left by `break`.
         Where both ask for one pass, as in both of these loops, it begins a new pass after a `break`.

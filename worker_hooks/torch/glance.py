@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -22,13 +22,14 @@ class Glance:
         tables += [m._modules for m in modules if m._modules]
         self._tables = [(table, list(table.values())) for table in tables]
         self._optimizers = optimizers
-        self._groups = self._stepped()
+        self._groups = list(map(list, self._stepped()))
         parameters = {p for module in modules for p in module._parameters.values() if p is not None}
         self._parameters = list(parameters.union(*self._groups))
         self._places = self._state()
 
     def _stepped(self) -> list[list[nn.Parameter]]:
-        return [list(group["params"]) for optimizer in self._optimizers for group in optimizer.param_groups]
+        """The lists themselves, which a script may change in place."""
+        return [group["params"] for optimizer in self._optimizers for group in optimizer.param_groups]
 
     def _state(self) -> list[int]:
         return [p.data_ptr() if p.requires_grad else ~p.data_ptr() for p in self._parameters]
@@ -39,10 +40,10 @@ class Glance:
         return (
             len(groups) == len(self._groups)
             and all(map(_same_objects, groups, self._groups))
-            and all(_same_objects(list(table.values()), values) for table, values in self._tables)
+            and all(_same_objects(table.values(), values) for table, values in self._tables)
             and self._state() == self._places
         )
 
 
-def _same_objects(one: list[Any], other: list[Any]) -> bool:
+def _same_objects(one: Collection[Any], other: list[Any]) -> bool:
     return len(one) == len(other) and all(map(operator.is_, one, other))

@@ -35,6 +35,10 @@ class GradientHooks:
                         hooks[key] = kind(self, parameter, name, hook)
                         self._taken[parameter] = name
 
+    @property
+    def are_there(self) -> bool:
+        return bool(self._taken)
+
     def open(self) -> None:
         """A sum begins: hooks wait for its end.
 

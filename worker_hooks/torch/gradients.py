@@ -113,11 +113,10 @@ class TorchExchange(GradientExchange, Collector):
 
     def _reached_by_any(self) -> list[torch.nn.Parameter]:
         """Parameters whose hooks wait on this worker or on another one."""
-        numbers = trailer.reached(self._received, self._workers.count).tolist()
-        if not numbers:
+        if not self._script_hooks.are_there:
             return []
         parameters = list(self._bucket_of)
-        return [parameters[number] for number in numbers]
+        return [parameters[number] for number in trailer.reached(self._received, self._workers.count)]
 
     def carry(self, before: float, weight: float) -> None:
         """What backward has accumulated is of batches with weight `before`; the next one has `weight`."""

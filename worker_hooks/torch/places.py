@@ -43,8 +43,7 @@ class Places:
         del parts, views
         self._tensors = _tensors_on(buffer)
         self._references = 0
-        for parameter in self.views:
-            view = self.views[parameter]
+        for _, view in self.views.items():  # as in `look`, where the loop holds references too
             self._references = max(self._references, sys.getrefcount(view))
         alone = nn.Parameter(buffer[:0])
         alone.grad = torch.empty_like(alone)
@@ -55,8 +54,8 @@ class Places:
         """Between two sums: the parameters whose `.grad` is a tensor that the script holds, and whether the script
         keeps gradients that are places here, or views of them."""
         apart, keeps = set(), _tensors_on(self.buffer) > self._tensors
-        for parameter in self.views:
-            view, gradient = self.views[parameter], parameter.grad
+        for parameter, view in self.views.items():
+            gradient = parameter.grad
             if gradient is view:
                 continue
             keeps = keeps or sys.getrefcount(view) > self._references
