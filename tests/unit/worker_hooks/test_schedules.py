@@ -118,7 +118,7 @@ def test_steps_of_a_stream_are_not_known_in_its_first_pass() -> None:
 
 
 def test_the_schedules_of_the_page_end_with_the_training() -> None:
-    page = (DOCS / "your-script.md").read_text(encoding="utf-8")
+    page = (DOCS / "schedules.md").read_text(encoding="utf-8")
     (code,) = [part for part in page.split("```python\n")[1:] if part.startswith("from math import cos, pi")]
     torch.manual_seed(0)
     model, rates = nn.Linear(4, 2), []
