@@ -19,15 +19,15 @@ export DYNAMIX_DATA ?= $(firstword $(abspath $(wildcard data ../shared/data)))
 # On the platform of the lock files, the versions of the requirements files, by their hashes (`make setup LOCK=`: by
 # version alone). Elsewhere the ranges of setup.py.
 WITH := $(if $(filter no,$(MXNET)),without-mxnet,mxnet)
-PINNED := requirements.txt requirements-$(WITH).txt
+PINNED := requirements/main.txt requirements/$(WITH).txt
 HASHED := $(BIN)/python -m pip install -q --no-compile --no-deps --require-hashes
-HASHED_TORCH := $(HASHED) -r requirements-torch-cpu.lock 2>/dev/null || { \
+HASHED_TORCH := $(HASHED) -r requirements/torch-cpu.lock 2>/dev/null || { \
 	    echo "torch: no CPU build here; taking the one for CUDA and the libraries that it needs, by their hashes"; \
-	    $(HASHED) -r requirements-torch.lock; }
+	    $(HASHED) -r requirements/torch.lock; }
 PLATFORM := $(shell $(PYTHON) -c 'import platform, sys; print(sys.platform, platform.machine(), *sys.version_info[:2])')
 comma := ,
 ifeq ($(PLATFORM),linux x86_64 3 11)
-LOCK ?= requirements-$(WITH).lock
+LOCK ?= requirements/main.lock requirements/$(WITH).lock
 PACKAGES := $(addprefix -r ,$(PINNED))
 else
 LOCK ?=
@@ -67,7 +67,7 @@ $(VENV)/.ready: setup.py $(PINNED) $(LOCK) pyproject.toml | system
 	$(PYTHON) -m venv $(VENV)
 ifneq ($(LOCK),)
 	@echo "packages: by the hashes in $(LOCK)"
-	@$(HASHED) -r $(LOCK) && { $(HASHED_TORCH); } || { \
+	@$(HASHED) $(addprefix -r ,$(LOCK)) && { $(HASHED_TORCH); } || { \
 	    echo "error: a package is not the one in the lock files, or cannot be had (see above); it was not installed." >&2; \
 	    echo "Next: try another package index; or trust this one: make setup LOCK=" >&2; exit 3; }
 else
@@ -87,14 +87,15 @@ demo: setup
 lock:
 	$(PYTHON) -m venv build/lock
 	build/lock/bin/python -m pip install -q uv
-	grep ^torch== requirements.txt > build/lock/torch.txt
-	$(COMPILE) $(CPU_BUILD) --no-emit-package torch requirements.txt requirements-mxnet.txt -o requirements-mxnet.lock
-	$(COMPILE) $(CPU_BUILD) --no-emit-package torch requirements.txt requirements-without-mxnet.txt \
-	    -o requirements-without-mxnet.lock
-	$(COMPILE) -c requirements-without-mxnet.lock build/lock/torch.txt -o requirements-torch.lock
-	$(COMPILE) $(CPU_BUILD) --no-emit-package torch --extra torch --extra gpu -c requirements-without-mxnet.lock \
-	    -c build/lock/torch.txt setup.py -o requirements-image.lock
-	$(COMPILE) $(CPU_BUILD) build/lock/torch.txt | sed -n '/^torch==/,/[^\\]$$/p' > requirements-torch-cpu.lock
+	grep ^torch== requirements/main.txt > build/lock/torch.txt
+	$(COMPILE) $(CPU_BUILD) --no-emit-package torch --no-emit-package numpy requirements/main.txt requirements/without-mxnet.txt \
+	    -o requirements/main.lock
+	for with in mxnet without-mxnet; do \
+	    $(COMPILE) --no-deps requirements/$$with.txt -o requirements/$$with.lock || exit; done
+	$(COMPILE) -c requirements/main.lock -c requirements/without-mxnet.lock build/lock/torch.txt -o requirements/torch.lock
+	$(COMPILE) $(CPU_BUILD) --no-emit-package torch --extra torch --extra gpu -c requirements/main.lock \
+	    -c requirements/without-mxnet.lock -c build/lock/torch.txt setup.py -o requirements/image.lock
+	$(COMPILE) $(CPU_BUILD) build/lock/torch.txt | sed -n '/^torch==/,/[^\\]$$/p' > requirements/torch-cpu.lock
 
 COMPILE := build/lock/bin/uv pip compile -q --generate-hashes --no-emit-index-url --no-annotate --no-header \
 	--python-version 3.11 --python-platform x86_64-manylinux_2_28

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
+FOLDER = Path(__file__).resolve().parents[2] / "requirements"
 VARIANTS = ("mxnet", "without-mxnet")
 
 
@@ -19,24 +19,26 @@ def pins(file: Path) -> dict[str, str]:
 
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_a_lock_file_fits_the_versions_it_was_made_from(variant: str) -> None:
-    asked = pins(ROOT / "requirements.txt") | pins(ROOT / f"requirements-{variant}.txt")
-    locked = pins(ROOT / f"requirements-{variant}.lock")
+    asked, of_variant = pins(FOLDER / "main.txt"), pins(FOLDER / f"{variant}.txt")
+    locked = pins(FOLDER / "main.lock")
     del asked["torch"]
     assert asked.items() <= locked.items()  # otherwise: make lock
-    assert ("mxnet" in locked) == (variant == "mxnet")
+    assert pins(FOLDER / f"{variant}.lock") == of_variant
+    assert not of_variant.keys() & locked.keys()
+    assert ("mxnet" in of_variant) == (variant == "mxnet")
 
 
-@pytest.mark.parametrize("name", [*VARIANTS, "torch", "torch-cpu"])
+@pytest.mark.parametrize("name", ["main", *VARIANTS, "torch", "torch-cpu", "image"])
 def test_every_package_has_hashes_and_no_line_says_anything_else(name: str) -> None:
-    text = (ROOT / f"requirements-{name}.lock").read_text()
+    text = (FOLDER / f"{name}.lock").read_text()
     for requirement in text.replace("\\\n", "").splitlines():
         assert re.fullmatch(r"[a-z0-9-]+==\S+( +--hash=sha256:[0-9a-f]{64})+", requirement), requirement
 
 
 def test_torch_is_locked_apart_in_its_cpu_build_and_in_that_of_a_plain_index() -> None:
-    version = pins(ROOT / "requirements.txt")["torch"]
-    assert pins(ROOT / "requirements-torch.lock") == {"torch": version}
-    assert pins(ROOT / "requirements-torch-cpu.lock") == {"torch": f"{version}+cpu"}
-    for variant in VARIANTS:
-        locked = pins(ROOT / f"requirements-{variant}.lock")
+    version = pins(FOLDER / "main.txt")["torch"]
+    assert pins(FOLDER / "torch.lock")["torch"] == version
+    assert pins(FOLDER / "torch-cpu.lock") == {"torch": f"{version}+cpu"}
+    for name in ("main", *VARIANTS):
+        locked = pins(FOLDER / f"{name}.lock")
         assert "torch" not in locked and not [name for name in locked if name.startswith(("nvidia", "triton"))]
