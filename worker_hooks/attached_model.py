@@ -17,14 +17,13 @@ from abc import abstractmethod
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dynamix_ps.comm.followed_sums import SumGiver
 from dynamix_ps.data_planes import DATA_PLANES
 from dynamix_ps.errors import CheckpointError, DynamixError, TrainingError
 from dynamix_ps.membership.messages import Process
 from dynamix_ps.messages import Plan
-from dynamix_ps.policy.stigmergy.settings import StigmergySettings
 from worker_hooks import failure
 from worker_hooks.batches import NOTHING_READ, Batches, BatchStream, StreamWorker
 from worker_hooks.checkpoint import Position, newest_valid_checkpoint
@@ -40,7 +39,6 @@ from worker_hooks.observe.stall import StallWatch
 from worker_hooks.observe.stopwatch import NewestSum
 from worker_hooks.observe.training_observer import TrainingObserver
 from worker_hooks.out_of_memory import first_line, is_out_of_memory
-from worker_hooks.own_size import OwnSize
 from worker_hooks.plan_switch import PlanSwitch
 from worker_hooks.positioned_model import PositionedModel
 from worker_hooks.rate_guard import RateGuard
@@ -71,6 +69,9 @@ from worker_hooks.termination import TERMINATION
 from worker_hooks.token_sampler import TokenSampler
 from worker_hooks.units import SizeWorth
 from worker_hooks.worker_memory import WorkerMemory
+
+if TYPE_CHECKING:
+    from worker_hooks.own_size import OwnSize
 
 logger = logging.getLogger("dynamix")
 FIRST_SIZE = 64  # of a worker, where neither cluster file nor script names one
@@ -369,6 +370,9 @@ class AttachedModel(PositionedModel):
 
     def _make_own_size(self, reporter: Reporting) -> OwnSize:
         """What chooses the sizes of the workers of this process, which listens to their records."""
+        from dynamix_ps.policy.stigmergy.settings import StigmergySettings
+        from worker_hooks.own_size import OwnSize
+
         settings = self._settings
         assert settings.bounds is not None and settings.own_sizes is not None, "only a cluster file can ask for it"
         chosen = OwnSize(

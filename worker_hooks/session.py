@@ -22,7 +22,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from functools import partial
-from typing import Any, BinaryIO, NamedTuple
+from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
 from dynamix_ps.comm import Comm, open_comm
 from dynamix_ps.comm.followed_sums import SumGiver
@@ -32,7 +32,6 @@ from dynamix_ps.errors import TrainingError
 from dynamix_ps.membership.messages import Process, incarnation_of
 from dynamix_ps.messages import Plan, Registration
 from dynamix_ps.metrics.network.connection import Connection
-from dynamix_ps.metrics.network.monitor import NetworkMonitor
 from dynamix_ps.metrics.network.own_sockets import opened_between, own_sockets
 from dynamix_ps.metrics.system import SystemSampler
 from dynamix_ps.run_record.run_folder import RunFolder
@@ -40,16 +39,18 @@ from worker_hooks.arrival import Arrival, StateCopy, follow, give
 from worker_hooks.failure import leave
 from worker_hooks.handover import Handover, Planned
 from worker_hooks.launched import fixed_sizes_note, waiting_note
-from worker_hooks.membership import WorkerMember, become_member
 from worker_hooks.observe.account import RunAccount
 from worker_hooks.observe.reporter import Reporter, Reporting
 from worker_hooks.observe.stopwatch import NewestSum, Stopwatch, Watch
 from worker_hooks.observe.telemetry import Telemetry
-from worker_hooks.own_size import TOLD
 from worker_hooks.place import take_place
 from worker_hooks.settings import Settings
 from worker_hooks.termination import TERMINATION
 from worker_hooks.workers import Workers
+
+if TYPE_CHECKING:
+    from dynamix_ps.rpc.access import ArbitratorAccess
+    from worker_hooks.membership import WorkerMember
 
 logger = logging.getLogger("dynamix")
 _REHEARSED = ("dynamix_ps.rehearsal.session", "RehearsedSession")  # imported where the environment asks for it
@@ -77,7 +78,7 @@ class Session:
         self.comm = self._plane.comm
         self.settings = settings
         self.folder = RunFolder(settings.run_dir) if settings.run_dir else None
-        self.workers = replace(Workers.one_per_process(self.comm), told=TOLD if settings.own_sizes else 0)
+        self.workers = replace(Workers.one_per_process(self.comm), told=_told_numbers(settings))
         self.reporter: Reporting = self._open_records()
         for sentence in self.comm.degradations:
             self._data_plane_degraded(sentence)
@@ -137,6 +138,8 @@ class Session:
         settings = self.settings
         if settings.mode == "off":
             return
+        from dynamix_ps.metrics.network.monitor import NetworkMonitor
+
         wanted = settings.network if self.comm.size > 1 else "off"
         network = NetworkMonitor(wanted, self.reporter.tell, self._plane.has)
         self._reporter.measure(Telemetry(self.comm.rank, network, SystemSampler().sample))
@@ -157,17 +160,20 @@ class Session:
             me = Registration(self.comm.rank, uuid.uuid4().hex, socket.gethostname(), os.getpid(), plan)
             self._reporter.connect(access, me, self.settings.accepted_bounds)
             if self.comm.elastic is not None and self.comm.name not in _members:
-                _members[self.comm.name] = become_member(
-                    access,
-                    self._process(self.comm.elastic.address),
-                    self.comm.elastic,
-                    self.comm.first_size,
-                    TERMINATION.leave,
-                    TERMINATION.finish,
-                )
+                self._become_member(access, self._process(self.comm.elastic.address))
         else:
             self.reporter.event("degraded", what="arbitrator", detail="no address given; batch sizes stay as they are")
             logger.warning("mode %s but no arbitrator address: batch sizes stay as they are", self.settings.mode)
+
+    def _become_member(self, access: ArbitratorAccess, me: Process, late: bool = False) -> None:
+        """From now on the arbitrator counts this worker of an elastic job."""
+        from worker_hooks.membership import become_member  # with gRPC, which other jobs do not need
+
+        elastic, first_size = self.comm.elastic, self.comm.first_size
+        assert elastic is not None, "only an elastic job has members"
+        _members[self.comm.name] = become_member(
+            access, me, elastic, first_size, TERMINATION.leave, TERMINATION.finish, late=late
+        )
 
     def _process(self, address: str, state_address: str = "") -> Process:
         """This worker, by the name that the launcher knows it by, where there is one."""
@@ -194,15 +200,7 @@ class Session:
         )
         self._me = self._process(elastic.address, listener.address)
         with closing(listener):
-            _members[self.comm.name] = become_member(
-                access,
-                self._me,
-                elastic,
-                self.comm.first_size,
-                TERMINATION.leave,
-                TERMINATION.finish,
-                late=True,
-            )
+            self._become_member(access, self._me, late=True)
             return Arrival(listener)
 
     def is_among(self, entering: Collection[Process]) -> bool:
@@ -276,6 +274,15 @@ class Session:
         """Record why this worker fails; do not wait for the other workers."""
         self.reporter.event("failed", error=str(error) or type(error).__name__, iteration=iteration)
         self.reporter.close()
+
+
+def _told_numbers(settings: Settings) -> int:
+    """How many numbers each worker tells the others in every sum."""
+    if not settings.own_sizes:
+        return 0
+    from worker_hooks.own_size import TOLD
+
+    return TOLD
 
 
 def is_open() -> bool:

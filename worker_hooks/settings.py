@@ -14,7 +14,6 @@ from dynamix_ps.data_planes import DATA_PLANES
 from dynamix_ps.errors import ConfigError, TrainingError
 from dynamix_ps.messages import Plan
 from dynamix_ps.rpc.access import ArbitratorAccess
-from dynamix_ps.rpc.encryption import certificates_for
 from worker_hooks.launched import check_connected
 from worker_hooks.learning_rate import Rule
 from worker_hooks.place import check_place
@@ -173,6 +172,8 @@ def _arbitrator(config: Config | None, run_id: str) -> ArbitratorAccess | None:
     address = variables.get(variables.ARBITRATOR)
     if not address or config is None or not config.has_arbitrator:
         return None
+    from dynamix_ps.rpc.encryption import certificates_for  # with gRPC, which other runs do not need
+
     token = variables.get(variables.TOKEN) or ""
     return ArbitratorAccess(address, run_id, token, config.timeouts, certificates_for(address, config))
 

@@ -10,11 +10,10 @@ import logging
 import queue
 import threading
 import time
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from dynamix_ps.messages import PeerStatus, Plan, Registration, RoleReport, WindowRecord
 from dynamix_ps.rpc.access import ArbitratorAccess
-from dynamix_ps.rpc.client import ArbitratorClient
 from dynamix_ps.rpc.plan_rules import Bounds
 from dynamix_ps.run_record.iteration_mark import IterationMark
 from dynamix_ps.run_record.json_lines import JsonLines, fields_of
@@ -23,6 +22,9 @@ from dynamix_ps.run_record.run_folder import RunFolder
 from dynamix_ps.run_record.silent_roles import silent_servers
 from worker_hooks.observe.listeners import Listener, Listeners
 from worker_hooks.observe.telemetry import Telemetry
+
+if TYPE_CHECKING:
+    from dynamix_ps.rpc.client import ArbitratorClient
 
 logger = logging.getLogger("dynamix")
 CLOSE_S = 3.0
@@ -101,6 +103,8 @@ class Reporter:
 
     def connect(self, access: ArbitratorAccess, registration: Registration, bounds: Bounds) -> None:
         """Connect to the arbitrator. Returns at once; an absent arbitrator is an event, not an error."""
+        from dynamix_ps.rpc.client import ArbitratorClient  # gRPC, which a run without an arbitrator does not need
+
         self._client = ArbitratorClient(access, registration, bounds, on_event=self.tell)
         self._client.start()
 

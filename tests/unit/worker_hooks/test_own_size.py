@@ -15,7 +15,6 @@ from dynamix_ps.policy.stigmergy.settings import StigmergySettings
 from dynamix_ps.run_record.json_lines import fields_of
 from tests.policy_cluster import SmallCluster
 from tests.unit.worker_hooks.local_run import make_run
-from worker_hooks import attached_model
 from worker_hooks.own_size import TOLD, OwnSize
 from worker_hooks.plan_switch import PlanSwitch
 
@@ -207,6 +206,6 @@ def test_a_training_chooses_sizes_by_the_numbers_of_its_cluster_file(monkeypatch
             given.append(settings)
             super().__init__(*args, settings=settings, **named)
 
-    monkeypatch.setattr(attached_model, "OwnSize", Recorded)
+    monkeypatch.setattr("worker_hooks.own_size.OwnSize", Recorded)
     make_run(mode="adapt", bounds=((4, 16),), own_sizes=Stigmergy(evaporation=0.25, alarm=1.5))
     assert given == [StigmergySettings(evaporation=0.25, alarm=1.5)]
