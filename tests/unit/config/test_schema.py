@@ -66,6 +66,10 @@ def test_every_number_has_two_bounds(where: str) -> None:
 
 def test_the_walk_finds_numbers_in_lists_options_and_sections() -> None:
     names = "\n".join(NUMBERS)
-    for part in ("/Worker/properties/max/anyOf", "/Policy/properties/sizes/anyOf/0/items", "/Ppo/properties/hidden"):
+    for part in (
+        "/WorkerSection/properties/max/anyOf",
+        "/PolicySection/properties/sizes/anyOf/0/items",
+        "/Ppo/properties/hidden",
+    ):
         assert part in names
     assert len(NUMBERS) > 45

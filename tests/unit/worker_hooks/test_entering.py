@@ -80,7 +80,7 @@ def test_it_does_not_tell_of_servers_before_it_knows_which_they_are(tmp_path: Pa
         newcomer = Newcomer(job, 4, "w4")
         newcomer.worker.losses.put(Lost("server", 1))
         newcomer.worker.losses.put(Lost("worker", 3))  # whom it may tell of
-        newcomer.join()
+        newcomer.hello()
         job.control.notes.wait_for(lambda line: line["kind"] == "lost")
         newcomer.member.close()
     lost = [(line["role"], line["slot"]) for line in job.control.notes.lines if line["kind"] == "lost"]

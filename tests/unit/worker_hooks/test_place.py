@@ -111,6 +111,7 @@ class Run:
 
 def test_errors_of_a_forked_process_are_not_those_of_the_worker(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(failure, "_trained", set())
+    monkeypatch.setattr(failure, "_runs", [])  # tests before may have left some
     failure.exit_on_failure(run := Run())
     try:
         if child := os.fork():
