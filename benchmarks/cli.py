@@ -14,7 +14,7 @@ from rich.progress import Progress, TaskID
 from rich.text import Text
 
 from dynamix_ps.errors import INTERRUPTED_EXIT_CODE, EnvironmentNotReady, JobFailed, UsageError
-from dynamix_ps.launch.interrupts import Interrupts
+from dynamix_ps.launch.job.interrupts import Interrupts
 from dynamix_ps.terminal import make_console, print_line, printable, progress_bar
 
 if TYPE_CHECKING:

@@ -6,8 +6,8 @@ import secrets
 import time
 from pathlib import Path
 
-from dynamix_ps.launch.authority import Authority
-from dynamix_ps.launch.job_secret import NAME, TOKEN, JobSecret
+from dynamix_ps.launch.roles.authority import Authority
+from dynamix_ps.launch.targets.kubernetes.job_secret import NAME, TOKEN, JobSecret
 
 
 def job_secret(folder: Path, authority: Authority | None = None, token: str | None = None) -> JobSecret:

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from dynamix_ps.launch.cleanup import processes_of
+from dynamix_ps.launch.cleanup.release import processes_of
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -150,5 +150,5 @@ def reapers_of(run_id: str) -> list[int]:
     return [
         pid
         for pid in map(int, filter(str.isdigit, os.listdir("/proc")))
-        if f"dynamix_ps.launch.reaper\0{run_id}\0" in command_line(f"{pid}")
+        if f"dynamix_ps.launch.cleanup.reaper\0{run_id}\0" in command_line(f"{pid}")
     ]

@@ -48,11 +48,7 @@ REMOVABLE = (
     ),
     "dynamix_ps/integrations/*",
     "dynamix_ps/mxnet.py",
-    "dynamix_ps/launch/slurm*.py",
-    "dynamix_ps/launch/ray_*.py",
-    "dynamix_ps/launch/kubernetes.py",
-    "dynamix_ps/launch/manifests.py",
-    "dynamix_ps/launch/pod*.py",
+    *(f"dynamix_ps/launch/targets/{system}/*" for system in ("kubernetes", "ray", "slurm")),
     "worker_hooks/mxnet/*",
 )
 NOT_KEPT = {"cells", "logs", "report.html"}  # of runs; git leaves them out

@@ -13,7 +13,7 @@ from benchmarks.suite.results import CellName, CellResult, Judged
 from benchmarks.suite.runner import CellRunner
 from benchmarks.suite.tables import CELLS, export, read_tables
 from dynamix_ps.errors import JobFailed
-from dynamix_ps.launch.interrupts import Interrupts
+from dynamix_ps.launch.job.interrupts import Interrupts
 from dynamix_ps.terminal import make_console
 
 

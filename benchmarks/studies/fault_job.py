@@ -20,7 +20,7 @@ import psutil
 
 from benchmarks.workloads.tiny_regression import trained_alone
 from dynamix_ps.config import variables
-from dynamix_ps.launch.cleanup import processes_of
+from dynamix_ps.launch.cleanup.release import processes_of
 from dynamix_ps.run_record.iteration_mark import read_mark
 from dynamix_ps.run_record.run_folder import RunFolder
 
@@ -199,7 +199,7 @@ def left_of(run_id: str) -> list[str]:
 
 def reapers_of(run_id: str) -> list[int]:
     """The processes that clean up after the launcher of this run, should it be killed."""
-    mark = f"dynamix_ps.launch.reaper {run_id} "
+    mark = f"dynamix_ps.launch.cleanup.reaper {run_id} "
     return [int(pid) for pid in os.listdir("/proc") if run_id and pid.isdigit() and mark in _command_line(int(pid))]
 
 

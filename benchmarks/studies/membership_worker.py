@@ -22,7 +22,7 @@ from benchmarks.studies.membership_job import started_file, steps_file, struck_f
 from benchmarks.studies.membership_net import training
 from benchmarks.testbed.names import start_of
 from dynamix_ps.config import variables
-from dynamix_ps.launch.cleanup import processes_of
+from dynamix_ps.launch.cleanup.release import processes_of
 
 LONGEST = 2_000  # iterations
 

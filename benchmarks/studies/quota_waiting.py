@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from dynamix_ps.launch.emulate import core_quotas
+from dynamix_ps.launch.emulation.speeds import core_quotas
 
 DEMO_SPEEDS = (1.0, 0.5, 0.25)
 DEMO_CORES = 2

@@ -33,7 +33,7 @@ from dynamix_ps.config.schema import (
     Timeouts,
     WorkerSection,
 )
-from dynamix_ps.launch.cleanup import end_processes
+from dynamix_ps.launch.cleanup.release import end_processes
 from dynamix_ps.run_record.run_folder import RunFolder
 
 LOOK_S, MEMORY_EVERY_S = 0.1, 2.0

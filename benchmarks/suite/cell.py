@@ -26,8 +26,8 @@ from benchmarks.suite.workloads import Workload, load_workload
 from dynamix_ps.config.schema import BatchBounds, Cluster, Config, Metrics, Timeouts, WorkerSection
 from dynamix_ps.errors import JobFailed
 from dynamix_ps.exit_codes import exit_code_of
-from dynamix_ps.launch.cpu_quota import find_controller
-from dynamix_ps.launch.job import run_job
+from dynamix_ps.launch.emulation.cpu_quota import find_controller
+from dynamix_ps.launch.job.run import run_job
 from dynamix_ps.run_record.run_folder import RunFolder
 from dynamix_ps.terminal import make_console
 

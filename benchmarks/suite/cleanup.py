@@ -10,8 +10,8 @@ from pathlib import Path
 from benchmarks.testbed.commands import BedError
 from benchmarks.testbed.removal import remove_left_over
 from dynamix_ps.errors import EnvironmentNotReady
-from dynamix_ps.launch.cleanup import release_stale
-from dynamix_ps.launch.owner_lock import hold, owner_has_ended
+from dynamix_ps.launch.cleanup.owner_lock import hold, owner_has_ended
+from dynamix_ps.launch.cleanup.release import release_stale
 
 _PREFIX = "dx-cell-"
 _OWN_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW

@@ -16,8 +16,8 @@ from benchmarks.testbed.link import Link
 from dynamix_ps.config.schema import Cluster
 from dynamix_ps.data_planes import DATA_PLANES
 from dynamix_ps.errors import EnvironmentNotReady, TimedOut
-from dynamix_ps.launch.placement import Speeds, ThisMachine, inside
-from dynamix_ps.launch.plan import RoleSpec
+from dynamix_ps.launch.roles.placement import Speeds, ThisMachine, inside
+from dynamix_ps.launch.roles.plan import RoleSpec
 
 SCHEDULER_PORT, ARBITRATOR_PORT = 23_000, 23_001  # nobody else is in that namespace
 

@@ -17,7 +17,7 @@ from typing import IO, Any, TypeVar
 from benchmarks.testbed.bed import Bed
 from benchmarks.testbed.ports import free_port
 from dynamix_ps.config import variables
-from dynamix_ps.launch.shared_memory import remove_segments
+from dynamix_ps.launch.cleanup.shared_memory import remove_segments
 
 # `dynamix launch` starts our BytePS with these
 OURS = {"BYTEPS_SERVER_ENGINE_THREAD": "1", "BYTEPS_LOG_LEVEL": "WARNING"}

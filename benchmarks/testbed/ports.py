@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 
 from dynamix_ps.config.schema import Cluster, WorkerSection
-from dynamix_ps.launch.ports import choose_ports
+from dynamix_ps.launch.roles.ports import choose_ports
 
 
 def free_port() -> int:

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from dynamix_ps.config import variables
-from dynamix_ps.launch.listening_agent import DEFAULT_PORT, serve
+from dynamix_ps.launch.targets.kubernetes.listening_agent import DEFAULT_PORT, serve
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})

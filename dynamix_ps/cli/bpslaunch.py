@@ -19,11 +19,11 @@ from dynamix_ps.config import variables
 from dynamix_ps.config.role_environment import RoleSettings, read_role
 from dynamix_ps.errors import UsageError
 from dynamix_ps.exit_codes import MEANINGS, exit_code_of
-from dynamix_ps.launch.affinity import core_sets, numa_nodes
-from dynamix_ps.launch.cleanup import release_stale
-from dynamix_ps.launch.holdings import Holdings, make_scratch, new_scratch_path, new_shm_prefix
-from dynamix_ps.launch.local_group import run_local_group
-from dynamix_ps.launch.reaper import start_reaper
+from dynamix_ps.launch.cleanup.holdings import Holdings, make_scratch, new_scratch_path, new_shm_prefix
+from dynamix_ps.launch.cleanup.reaper import start_reaper
+from dynamix_ps.launch.cleanup.release import release_stale
+from dynamix_ps.launch.host.affinity import core_sets, numa_nodes
+from dynamix_ps.launch.host.local_group import run_local_group
 from dynamix_ps.rpc.fork import SWITCH as GRPC_FORK_SWITCH
 
 _USAGE = "usage: dynamix-bpslaunch CMD [ARG...]   (the role comes from DMLC_ROLE; server and scheduler take no CMD)"

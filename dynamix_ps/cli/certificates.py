@@ -10,7 +10,7 @@ import click
 from dynamix_ps.config import variables
 from dynamix_ps.config.host_rules import HOST_NAME
 from dynamix_ps.errors import EnvironmentNotReady, UsageError
-from dynamix_ps.launch.authority import DAY_S, Authority
+from dynamix_ps.launch.roles.authority import DAY_S, Authority
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})

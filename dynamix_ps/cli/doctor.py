@@ -16,15 +16,15 @@ from dynamix_ps.config.load import check_rules, load_config
 from dynamix_ps.config.resolve import resolved, with_places
 from dynamix_ps.config.schema import Cluster, Config, WorkerSection
 from dynamix_ps.errors import EnvironmentNotReady, UsageError
-from dynamix_ps.launch.check import Check
-from dynamix_ps.launch.doctor import all_checks
-from dynamix_ps.launch.host_checks import host_checks
-from dynamix_ps.launch.host_table import host_lines, way_lines
-from dynamix_ps.launch.inspection import HostReport, inspect_hosts
-from dynamix_ps.launch.placement import ThisMachine
-from dynamix_ps.launch.plan import cpus_per_worker
-from dynamix_ps.launch.preflight import expected_of_hosts
-from dynamix_ps.launch.targets import Allocation, target_of
+from dynamix_ps.launch.preflight.check import Check
+from dynamix_ps.launch.preflight.doctor import all_checks
+from dynamix_ps.launch.preflight.host_checks import host_checks
+from dynamix_ps.launch.preflight.host_table import host_lines, way_lines
+from dynamix_ps.launch.preflight.inspection import HostReport, inspect_hosts
+from dynamix_ps.launch.preflight.launch_checks import expected_of_hosts
+from dynamix_ps.launch.roles.placement import ThisMachine
+from dynamix_ps.launch.roles.plan import cpus_per_worker
+from dynamix_ps.launch.targets.choice import Allocation, target_of
 from dynamix_ps.policy.registry import findings
 
 _MARKS = {"ok": ("✓", "green"), "warning": ("!", "yellow"), "blocker": ("✗", "red")}

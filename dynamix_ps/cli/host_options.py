@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import click
 
 from dynamix_ps.config.schema import Host
-from dynamix_ps.launch.targets import Allocation, allocation
+from dynamix_ps.launch.targets.choice import Allocation, allocation
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 

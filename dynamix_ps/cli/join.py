@@ -23,7 +23,7 @@ def command(number: int, is_server: bool, run: Path) -> int:
       dynamix join 2
       dynamix join --server 0
     """
-    from dynamix_ps.launch.ask_to_join import ask_to_join
+    from dynamix_ps.launch.job.ask_to_join import ask_to_join
     from dynamix_ps.run_record.run_folder import RunFolder
 
     click.echo(ask_to_join(RunFolder.open(run), number, "server" if is_server else "worker"))

@@ -14,11 +14,11 @@ from dynamix_ps.cli.manifest_files import write_manifests
 from dynamix_ps.config.load import dump_config, load_config
 from dynamix_ps.config.resolve import resolved
 from dynamix_ps.errors import UsageError
-from dynamix_ps.launch.authority import Authority
-from dynamix_ps.launch.job_secret import NAME, JobSecret
-from dynamix_ps.launch.manifests import Kind, manifests
-from dynamix_ps.launch.pod_template import CLUSTER_FILE, RUN_DIR, JobOptions
-from dynamix_ps.launch.pods import pod_groups, times, with_addresses, with_hosts
+from dynamix_ps.launch.roles.authority import Authority
+from dynamix_ps.launch.targets.kubernetes.job_secret import NAME, JobSecret
+from dynamix_ps.launch.targets.kubernetes.manifests import Kind, manifests
+from dynamix_ps.launch.targets.kubernetes.pod_template import CLUSTER_FILE, RUN_DIR, JobOptions
+from dynamix_ps.launch.targets.kubernetes.pods import pod_groups, times, with_addresses, with_hosts
 from dynamix_ps.policy.registry import findings
 
 

@@ -16,10 +16,10 @@ from dynamix_ps.cli.policy_name import POLICY_NAMES, PolicyName
 from dynamix_ps.config.host_list import as_list, chosen_hosts
 from dynamix_ps.config.load import check_rules, load_config
 from dynamix_ps.config.schema import Config, Host, PolicySection
-from dynamix_ps.launch.job import dry_run, run_job
-from dynamix_ps.launch.plan import hosts_with_roles
-from dynamix_ps.launch.preflight import check_command
-from dynamix_ps.launch.targets import Allocation, allocated_hosts
+from dynamix_ps.launch.job.run import dry_run, run_job
+from dynamix_ps.launch.preflight.launch_checks import check_command
+from dynamix_ps.launch.roles.plan import hosts_with_roles
+from dynamix_ps.launch.targets.choice import Allocation, allocated_hosts
 from dynamix_ps.policy.registry import check_policy, findings, findings_at_start
 from dynamix_ps.terminal import make_console, print_line
 

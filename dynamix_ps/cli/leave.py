@@ -21,7 +21,7 @@ def command(rank: int, run: Path) -> int:
     Example:
       dynamix leave 2
     """
-    from dynamix_ps.launch.ask_to_leave import ask_to_leave
+    from dynamix_ps.launch.job.ask_to_leave import ask_to_leave
     from dynamix_ps.run_record.run_folder import RunFolder
 
     click.echo(ask_to_leave(RunFolder.open(run), rank))

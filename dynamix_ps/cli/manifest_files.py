@@ -11,7 +11,7 @@ import click
 import yaml
 
 from dynamix_ps.errors import EnvironmentNotReady, UsageError
-from dynamix_ps.launch.pod_template import Manifest
+from dynamix_ps.launch.targets.kubernetes.pod_template import Manifest
 
 
 def write_manifests(made: Mapping[str, Manifest], out: Path | None) -> None:

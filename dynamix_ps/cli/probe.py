@@ -18,8 +18,8 @@ from rich.text import Text
 
 from dynamix_ps.config import variables
 from dynamix_ps.errors import EnvironmentNotReady
-from dynamix_ps.launch.holdings import own_scratch_folders
-from dynamix_ps.launch.network_probe import SOCKET_NAME
+from dynamix_ps.launch.cleanup.holdings import own_scratch_folders
+from dynamix_ps.launch.host.network_probe import SOCKET_NAME
 from dynamix_ps.metrics.network.connection import SourceError
 from dynamix_ps.metrics.network.host_traffic import HostTraffic, PeerTraffic
 from dynamix_ps.metrics.network.monitor import NO_PROBE
@@ -92,7 +92,7 @@ def manifest(
       dynamix probe manifest --image registry/dynamix:1 --namespace research | kubectl apply -f -
     """
     from dynamix_ps.cli.manifest_files import write_manifests  # `dynamix probe` needs none of this
-    from dynamix_ps.launch.probe_pods import probe_manifests
+    from dynamix_ps.launch.targets.kubernetes.probe_pods import probe_manifests
 
     write_manifests(probe_manifests(image, namespaces, privileged, pull_secret), out)
     return 0

@@ -20,7 +20,7 @@ from dynamix_ps.config.load import check_rules, load_config
 from dynamix_ps.config.policies import check_name
 from dynamix_ps.config.schema import Config, PolicySection
 from dynamix_ps.errors import EnvironmentNotReady, UsageError
-from dynamix_ps.launch.preflight import check_command
+from dynamix_ps.launch.preflight.launch_checks import check_command
 from dynamix_ps.policy.registry import check_policy, findings, make_policy, policy_rng
 from dynamix_ps.terminal import make_console, progress_bar
 

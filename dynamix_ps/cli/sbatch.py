@@ -16,9 +16,9 @@ import click
 from dynamix_ps.cli.launch import job_options, with_overrides
 from dynamix_ps.config.load import load_config
 from dynamix_ps.errors import EnvironmentNotReady, UsageError
-from dynamix_ps.launch.preflight import check_launch
-from dynamix_ps.launch.slurm_batch import batch_script
-from dynamix_ps.launch.slurm_options import LONG_NAMES, unknown_options
+from dynamix_ps.launch.preflight.launch_checks import check_launch
+from dynamix_ps.launch.targets.slurm.batch import batch_script
+from dynamix_ps.launch.targets.slurm.options import LONG_NAMES, unknown_options
 from dynamix_ps.policy.registry import findings
 
 _HELP_S = 10.0  # of sbatch

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from dynamix_ps.config import variables
-from dynamix_ps.launch.cleanup import processes_of
+from dynamix_ps.launch.cleanup.release import processes_of
 from tests.faults.table import LIMIT_S, Outcome
 from tests.launching import (
     HOOK,

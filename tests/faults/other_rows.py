@@ -47,7 +47,7 @@ SURROUNDINGS = (
 _TRAINING, _LAUNCH = "tests/integration/test_training_faults.py", "tests/integration/test_launch.py"
 _TERMINATION = "tests/integration/test_termination.py"
 _NETWORK = "tests/integration/test_network_faults.py"
-_HOLDINGS, _RECORDER = "tests/unit/launch/test_holdings.py", "tests/unit/report/test_recorder.py"
+_HOLDINGS, _RECORDER = "tests/unit/launch/cleanup/test_holdings.py", "tests/unit/report/test_recorder.py"
 _POD = "tests/integration/test_restricted_pod.py"
 
 HELD_ELSEWHERE = (
@@ -181,7 +181,7 @@ HELD_ELSEWHERE = (
     HeldElsewhere(
         "role-that-is-started-thousands-of-times",
         "it waits the longest time, and the launcher goes on",
-        "tests/unit/launch/test_restarts.py::test_the_wait_stays_the_longest_after_thousands_of_starts",
+        "tests/unit/launch/job/test_restarts.py::test_the_wait_stays_the_longest_after_thousands_of_starts",
     ),
     HeldElsewhere(
         "run-folder-of-another-user",
@@ -217,7 +217,7 @@ HELD_ELSEWHERE = (
     HeldElsewhere(
         "pod-under-pod-security-restricted",
         "admitted: no rule of the profile is broken",
-        "tests/unit/launch/test_manifests.py::test_pods_pass_pod_security_restricted",
+        "tests/unit/launch/targets/kubernetes/test_manifests.py::test_pods_pass_pod_security_restricted",
     ),
     HeldElsewhere(
         "user-without-name-home-and-capabilities",

@@ -11,8 +11,8 @@ from pathlib import Path
 
 from dynamix_ps.config.load import load_config
 from dynamix_ps.exit_codes import exit_code_of
-from dynamix_ps.launch.command_link import AGENT, AgentCommand, Commands
-from dynamix_ps.launch.job import run_job
+from dynamix_ps.launch.job.run import run_job
+from dynamix_ps.launch.targets.command_link import AGENT, AgentCommand, Commands
 from dynamix_ps.terminal import make_console
 
 

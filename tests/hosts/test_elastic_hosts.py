@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from benchmarks.testbed import Bed, Link, permitted
-from dynamix_ps.launch.cleanup import release_stale
+from dynamix_ps.launch.cleanup.release import release_stale
 from dynamix_ps.run_record.run_folder import RunFolder
 from tests.hosts.noticed_host import UNTIL_ONE_IS_GONE
 from tests.integration.elastic_story import DOUBLE, Story

@@ -12,7 +12,7 @@ import pytest
 
 from benchmarks.testbed import Bed
 from benchmarks.testbed.ssh_hosts import unavailable as no_ssh
-from dynamix_ps.launch.cleanup import processes_of
+from dynamix_ps.launch.cleanup.release import processes_of
 from tests.hosts.slurm_cluster import SlurmCluster
 from tests.hosts.slurm_cluster import unavailable as no_slurm
 from tests.hosts.test_ssh import ENDS, TRAINS, agents_of, gone_within, read_until_all_train, runs

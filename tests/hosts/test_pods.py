@@ -156,7 +156,14 @@ def test_a_stranger_with_the_certificate_of_another_job_is_refused(
     seen = read_until(agents["node-2"], "waits for its launcher")
     job_secret(tmp_path / "theirs")
     address = bed.address("node-2")
-    words = (sys.executable, "-m", "dynamix_ps.launch.tls_command", address, "7077", str(tmp_path / "theirs"))
+    words = (
+        sys.executable,
+        "-m",
+        "dynamix_ps.launch.targets.kubernetes.tls_command",
+        address,
+        "7077",
+        str(tmp_path / "theirs"),
+    )
     done = subprocess.run(
         [*bed.inside(OTHER), *words],
         env=environment(),

@@ -14,7 +14,7 @@ import psutil
 import pytest
 
 from benchmarks.testbed.ssh_hosts import unavailable
-from dynamix_ps.launch.cleanup import processes_of
+from dynamix_ps.launch.cleanup.release import processes_of
 from tests.hosts.shown_commands import shown_words
 from tests.hosts.three_hosts import (
     HOSTS,
@@ -117,7 +117,7 @@ def gone_within(run_id: str, limit_s: float, others: Iterable[int]) -> None:
 def agents_of(run_id: str, host: str = "") -> set[int]:
     """The agents of all hosts or of one, while their roles run."""
     parents = {psutil.Process(pid).ppid() for pid in processes_of(run_id, host)}
-    return {pid for pid in parents if "dynamix_ps.launch.agent" in command_line(f"{pid}")}
+    return {pid for pid in parents if "dynamix_ps.launch.host.agent" in command_line(f"{pid}")}
 
 
 def read_until_all_train(launcher: subprocess.Popen[str]) -> str:

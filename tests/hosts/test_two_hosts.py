@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.testbed import permitted
-from dynamix_ps.launch.cleanup import processes_of
+from dynamix_ps.launch.cleanup.release import processes_of
 from tests.hosts.two_hosts import two_hosts
 from tests.launching import (
     HOOK,

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from benchmarks.testbed import Bed, Link, permitted
-from dynamix_ps.launch.network_probe import NetworkProbe
+from dynamix_ps.launch.host.network_probe import NetworkProbe
 from dynamix_ps.metrics.network.connection import SourceError
 from dynamix_ps.metrics.network.ebpf import EbpfCollector
 from tests.control_plane import config

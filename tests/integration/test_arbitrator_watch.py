@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from dynamix_ps.launch.restarts import RestartBudget
+from dynamix_ps.launch.job.restarts import RestartBudget
 from server_hooks.arbitrator_watch import ArbitratorWatch
 from tests.launching import ROOT, environment, wait_for
 

@@ -10,7 +10,7 @@ import stat
 import pytest
 
 from benchmarks.testbed.byteps_cluster import SHM, Cluster
-from dynamix_ps.launch.shared_memory import remove_segments
+from dynamix_ps.launch.cleanup.shared_memory import remove_segments
 from tests.other_user import NOBODY, needs_another_user
 
 pytestmark = pytest.mark.timeout(120)

@@ -14,7 +14,9 @@ import pytest
 from dynamix_ps.config.load import dump_config
 from dynamix_ps.config.resolve import resolved
 from dynamix_ps.config.schema import Config
-from dynamix_ps.launch.agent_messages import (
+from dynamix_ps.launch.cleanup.release import processes_of
+from dynamix_ps.launch.host.host_agent import HostAgent
+from dynamix_ps.launch.messages.agent_messages import (
     Begin,
     CleanedUp,
     CleanUp,
@@ -30,8 +32,6 @@ from dynamix_ps.launch.agent_messages import (
     Started,
     Suspended,
 )
-from dynamix_ps.launch.cleanup import processes_of
-from dynamix_ps.launch.host_agent import HostAgent
 from tests.launching import HOOK, assert_nothing_left, environment, reapers_of, scratch_of, wait_for
 
 pytestmark = pytest.mark.timeout(60)
@@ -130,7 +130,7 @@ def test_an_agent_waits_for_the_end_of_an_earlier_one_of_its_run(
     new_rig: Callable[[str], Rig], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whoever ends what it has started knows it by run and host."""
-    monkeypatch.setattr("dynamix_ps.launch.host_agent._EARLIER_AGENT_S", 0.3)
+    monkeypatch.setattr("dynamix_ps.launch.host.host_agent._EARLIER_AGENT_S", 0.3)
     earlier = prepared(new_rig(TRAINS))
     later = new_rig(TRAINS)
     later.prepare()

@@ -17,8 +17,8 @@ from pathlib import Path
 
 import pytest
 
-from dynamix_ps.launch.cleanup import processes_of
-from dynamix_ps.launch.cpu_quota import find_controller
+from dynamix_ps.launch.cleanup.release import processes_of
+from dynamix_ps.launch.emulation.cpu_quota import find_controller
 from tests.launching import (
     assert_nothing_left,
     cluster_file,

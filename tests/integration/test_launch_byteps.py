@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from dynamix_ps.launch.cleanup import processes_of
+from dynamix_ps.launch.cleanup.release import processes_of
 from dynamix_ps.run_record.run_folder import RunFolder
 from tests.integration.small_training import NEEDS_MXNET
 from tests.launching import assert_nothing_left, dynamix, kill_all, read_until, run_id_in, scratch_of, wait_for

@@ -39,7 +39,7 @@ import json, sys, time
 from pathlib import Path
 from dynamix_ps.exit_codes import exit_code_of
 from dynamix_ps.config.schema import Config
-from dynamix_ps.launch.network_probe import NetworkProbe
+from dynamix_ps.launch.host.network_probe import NetworkProbe
 from dynamix_ps.metrics.network.probe_client import ProbeSource
 
 class Events:

@@ -11,9 +11,17 @@ from typing import Any
 import pytest
 
 from dynamix_ps.config import variables
-from dynamix_ps.launch import network_probe
-from dynamix_ps.launch.agent_messages import Begin, Prepared, RequestRefused, RoleEnded, RoleOutput, RunEvent, Started
-from dynamix_ps.launch.cleanup import processes_of
+from dynamix_ps.launch.cleanup.release import processes_of
+from dynamix_ps.launch.host import network_probe
+from dynamix_ps.launch.messages.agent_messages import (
+    Begin,
+    Prepared,
+    RequestRefused,
+    RoleEnded,
+    RoleOutput,
+    RunEvent,
+    Started,
+)
 from dynamix_ps.metrics.network.connection import SourceError
 from dynamix_ps.metrics.network.monitor import NetworkMonitor
 from dynamix_ps.metrics.network.probe_client import ProbeSource

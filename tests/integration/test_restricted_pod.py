@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from dynamix_ps.launch.probe_pods import CAPABILITIES
+from dynamix_ps.launch.targets.kubernetes.probe_pods import CAPABILITIES
 from dynamix_ps.metrics.network.probe_client import ProbeSource
 from tests.integration.probe_needs import needs_ebpf, needs_setpriv
 from tests.launching import ROOT, assert_nothing_left, cluster_file, environment, read_until, run_id_in, script

@@ -16,8 +16,8 @@ from benchmarks.testbed.bed import Bed, permitted
 from benchmarks.testbed.commands import BedError, run_json
 from dynamix_ps.config.schema import Cluster, WorkerSection
 from dynamix_ps.errors import EnvironmentNotReady
-from dynamix_ps.launch.emulate import Emulation
-from dynamix_ps.launch.plan import RoleSpec
+from dynamix_ps.launch.emulation.speeds import Emulation
+from dynamix_ps.launch.roles.plan import RoleSpec
 
 pytestmark = pytest.mark.timeout(60)
 

@@ -14,9 +14,13 @@ import pytest
 
 from dynamix_ps.config.schema import Cluster, Config, WorkerSection
 from dynamix_ps.errors import DynamixError
-from dynamix_ps.launch import run_hosts
-from dynamix_ps.launch.agent_link import Deliver
-from dynamix_ps.launch.agent_messages import (
+from dynamix_ps.launch.host.role_group import RoleGroup
+from dynamix_ps.launch.job import run_hosts
+from dynamix_ps.launch.job.elastic_hosts import ElasticHosts
+from dynamix_ps.launch.job.interrupts import Interrupts
+from dynamix_ps.launch.job.supervise import Supervisor
+from dynamix_ps.launch.job.verdict import Ending, Limits, RunProgress
+from dynamix_ps.launch.messages.agent_messages import (
     Begin,
     CleanedUp,
     CleanUp,
@@ -26,12 +30,8 @@ from dynamix_ps.launch.agent_messages import (
     Signal,
     ToAgent,
 )
-from dynamix_ps.launch.elastic_hosts import ElasticHosts
-from dynamix_ps.launch.interrupts import Interrupts
-from dynamix_ps.launch.plan import JobRole, RoleSpec
-from dynamix_ps.launch.role_group import RoleGroup
-from dynamix_ps.launch.supervise import Supervisor
-from dynamix_ps.launch.verdict import Ending, Limits, RunProgress
+from dynamix_ps.launch.roles.plan import JobRole, RoleSpec
+from dynamix_ps.launch.targets.agent_link import Deliver
 from tests.unit.synthetic_run import new_folder
 
 pytestmark = pytest.mark.timeout(60)

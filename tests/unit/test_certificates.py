@@ -10,7 +10,7 @@ import pytest
 
 from dynamix_ps.certificates import Certificates
 from dynamix_ps.errors import EnvironmentNotReady
-from dynamix_ps.launch.authority import Authority
+from dynamix_ps.launch.roles.authority import Authority
 
 
 def mode(path: Path) -> int:

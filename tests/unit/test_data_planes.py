@@ -16,7 +16,7 @@ from dynamix_ps.comm.local import LocalComm
 from dynamix_ps.config.rules import findings
 from dynamix_ps.config.schema import Config
 from dynamix_ps.data_planes import DATA_PLANES, DataPlane
-from dynamix_ps.launch.plan import RunPlace, plan_roles
+from dynamix_ps.launch.roles.plan import RunPlace, plan_roles
 
 ROOT = Path(dynamix_ps.__file__).parents[1]
 PLACE = RunPlace("0badcafe", "secret", Path("/r/c.yaml"), Path("/r"), Path("/tmp/x"), "shm_", 20001, 20002, 2)

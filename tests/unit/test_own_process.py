@@ -12,7 +12,7 @@ import pytest
 
 import dynamix_ps
 from dynamix_ps import own_process
-from dynamix_ps.launch import doctor
+from dynamix_ps.launch.preflight import doctor
 from tests.launching import environment
 
 NAMES = ("random", "queue", "numpy", "click", "benchmarks", "byteps")

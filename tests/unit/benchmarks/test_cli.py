@@ -17,7 +17,7 @@ from benchmarks.suite.machine_lock import exclusive_machine
 from benchmarks.suite.results import CellName, write_result
 from benchmarks.testbed.commands import BedError
 from dynamix_ps.errors import EnvironmentNotReady, JobFailed, UsageError
-from dynamix_ps.launch.interrupts import Interrupts
+from dynamix_ps.launch.job.interrupts import Interrupts
 from tests.unit.benchmarks.suite.fake_cell import result
 
 GRID = """\

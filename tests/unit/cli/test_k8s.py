@@ -14,8 +14,8 @@ from click.testing import CliRunner, Result
 from dynamix_ps.cli.main import cli
 from dynamix_ps.config.load import load_config
 from dynamix_ps.errors import ConfigError, DynamixError, UsageError
-from dynamix_ps.launch.job_secret import JobSecret
-from dynamix_ps.launch.kubernetes import KubernetesJob, read
+from dynamix_ps.launch.targets.kubernetes.allocation import KubernetesJob, read
+from dynamix_ps.launch.targets.kubernetes.job_secret import JobSecret
 
 CLUSTER = "name: mine\ncomm: gloo\nenv: {PASSWORD: hidden}\ncluster: {workers: [{batch: 96}, {batch: 32}]}\n"
 

@@ -27,10 +27,10 @@ from dynamix_ps.errors import (
     UsageError,
 )
 from dynamix_ps.exit_codes import exit_code_of
-from dynamix_ps.launch import doctor as checks
-from dynamix_ps.launch.check import Check
-from dynamix_ps.launch.cpu_quota import CpuController
-from dynamix_ps.launch.inspection import HostReport
+from dynamix_ps.launch.emulation.cpu_quota import CpuController
+from dynamix_ps.launch.preflight import doctor as checks
+from dynamix_ps.launch.preflight.check import Check
+from dynamix_ps.launch.preflight.inspection import HostReport
 from tests.launching import ROOT, environment
 
 SOURCES = sources_digest("ours")

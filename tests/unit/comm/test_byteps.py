@@ -11,7 +11,7 @@ from dynamix_ps.byteps_build.install import InstalledInfo
 from dynamix_ps.byteps_build.recipe import sources_digest
 from dynamix_ps.comm import byteps, open_comm
 from dynamix_ps.errors import EnvironmentNotReady
-from dynamix_ps.launch import shared_memory
+from dynamix_ps.launch.cleanup import shared_memory
 
 OURS = InstalledInfo("0.2.5.post15", ("torch",), "key", "ours", sources=sources_digest("ours"))
 WORKER = {name: "1" for name in byteps._REQUIRED} | {"DMLC_ROLE": "worker"}

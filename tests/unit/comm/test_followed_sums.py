@@ -18,7 +18,7 @@ from dynamix_ps.comm.followed_sums import SumGiver, SumTaker
 from dynamix_ps.comm.peers import PeerListener, dial
 from dynamix_ps.comm.state_stream import receive_state
 from dynamix_ps.errors import PeerLostError, TrainingError
-from dynamix_ps.launch.authority import Authority
+from dynamix_ps.launch.roles.authority import Authority
 
 HOST, TOKEN = "127.0.0.1", "secret"
 PATIENCE_S = 20.0

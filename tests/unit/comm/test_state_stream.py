@@ -20,7 +20,7 @@ from dynamix_ps.comm import peers
 from dynamix_ps.comm.peers import PeerListener, dial, received
 from dynamix_ps.comm.state_stream import fill, receive_state, send_state
 from dynamix_ps.errors import PeerLostError
-from dynamix_ps.launch.authority import Authority
+from dynamix_ps.launch.roles.authority import Authority
 from dynamix_ps.token_proof import proof
 
 HOST, TOKEN = "127.0.0.1", "secret"

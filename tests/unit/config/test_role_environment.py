@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from dynamix_ps.config.role_environment import RoleSettings, read_role
 from dynamix_ps.errors import UsageError
-from dynamix_ps.launch.affinity import core_sets, numa_nodes
+from dynamix_ps.launch.host.affinity import core_sets, numa_nodes
 
 WORKER = {
     "DMLC_ROLE": "worker",

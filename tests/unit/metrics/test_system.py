@@ -12,7 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from dynamix_ps.launch.cpu_quota import find_controller
+from dynamix_ps.launch.emulation.cpu_quota import find_controller
 from dynamix_ps.messages import SystemSample
 from dynamix_ps.metrics.gpu import Gpu, first_device
 from dynamix_ps.metrics.system import SystemSampler

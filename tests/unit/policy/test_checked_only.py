@@ -14,7 +14,7 @@ from click.testing import CliRunner
 from dynamix_ps.cli.main import cli
 from dynamix_ps.config.load import load_config
 from dynamix_ps.errors import ConfigError, PolicyError
-from dynamix_ps.launch.preflight import check_machine
+from dynamix_ps.launch.preflight.launch_checks import check_machine
 from dynamix_ps.policy.registry import check_policy, findings, make_policy
 from dynamix_ps.policy.third_party import class_of, constructor_of
 

@@ -17,7 +17,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from dynamix_ps.certificates import Certificates
 from dynamix_ps.config.schema import Config
 from dynamix_ps.errors import EnvironmentNotReady
-from dynamix_ps.launch.authority import DAY_S, Authority
+from dynamix_ps.launch.roles.authority import DAY_S, Authority
 from dynamix_ps.rpc.encryption import arbitrators_certificates, certificates_for, open_channel
 from dynamix_ps.rpc.server import RpcServer
 from tests.unit.arbitrator.service_bench import Bench, Scripted

@@ -15,7 +15,7 @@ from benchmarks.suite.grid_folder import GridFolder
 from benchmarks.suite.results import CellName, read_result
 from benchmarks.suite.runner import CellRunner, tail
 from benchmarks.workloads.goal import MetricName
-from dynamix_ps.launch.interrupts import Interrupts
+from dynamix_ps.launch.job.interrupts import Interrupts
 from tests.launching import ROOT, wait_for
 from tests.unit.benchmarks.suite import fake_cell
 

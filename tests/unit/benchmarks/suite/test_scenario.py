@@ -17,8 +17,8 @@ from benchmarks.suite.scenario import LinkSettings, Scenario, load_scenario, shi
 from dynamix_ps.config.role_hosts import role_hosts
 from dynamix_ps.config.schema import Cluster, Config, WorkerSection
 from dynamix_ps.errors import ConfigError, EnvironmentNotReady, TimedOut
-from dynamix_ps.launch.cpu_quota import CpuController
-from dynamix_ps.launch.emulate import Emulation, by_quota
+from dynamix_ps.launch.emulation.cpu_quota import CpuController
+from dynamix_ps.launch.emulation.speeds import Emulation, by_quota
 
 TWO = {"name": "two", "about": "", "cores": (0.5, 0.5)}
 STEPS = (

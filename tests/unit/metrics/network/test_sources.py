@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from dynamix_ps.launch import doctor as checks
+from dynamix_ps.launch.preflight import doctor as checks
 from dynamix_ps.metrics.network import sources as levels
 from dynamix_ps.metrics.network.connection import SourceError
 from dynamix_ps.metrics.network.sources import Level, check_levels

@@ -1,0 +1,33 @@
+"""What the agent beside the coordinator of an elastic job tells it: which roles have ended, which workers are to leave.
+
+The launcher knows all ends, sooner and better than anybody else, but may not reach the coordinator.
+"""
+
+from __future__ import annotations
+
+import uuid
+
+from dynamix_ps.launch.messages.agent_messages import ForCoordinator
+from dynamix_ps.membership.messages import AskLeave, Process
+from dynamix_ps.rpc.access import ArbitratorAccess
+from dynamix_ps.rpc.member import Member
+
+
+class ExitReports:
+    """Of one run. It connects at once, and again where it must."""
+
+    def __init__(self, access: ArbitratorAccess) -> None:
+        self._member = Member(access, Process("launcher", 0, uuid.uuid4().hex))
+        self._member.start()
+
+    def tell(self, message: ForCoordinator) -> None:
+        """Never waits."""
+        if message.request:
+            process = Process("worker", message.number, message.incarnation)
+            self._member.keep_telling(AskLeave(process, message.request))
+        else:
+            self._member.suspect(message.role, message.number, message.incarnation)
+
+    def close(self) -> None:
+        """The run is over. Waits a few seconds at most."""
+        self._member.close()

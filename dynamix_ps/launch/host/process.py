@@ -1,0 +1,136 @@
+"""One role as a process: in its own group, with its output in one pipe; it ends when its parent dies."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import fcntl
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from dynamix_ps.errors import EnvironmentNotReady
+
+if TYPE_CHECKING:  # it imports the whole schema of cluster files, and every role starts by way of this module
+    from dynamix_ps.launch.roles.plan import RoleSpec
+
+_PR_SET_PDEATHSIG = 1
+_PIPE_BYTES = 1 << 20  # what a role may print while this process does something else
+READ_BYTES = 1 << 18
+_MOST_READS = 250  # after the end of a role
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def tie_to_parent(parent_pid: int, signal_number: int = signal.SIGKILL) -> None:
+    """Let the kernel send this process a signal when its parent dies. Call it in the child before exec.
+
+    It stays in force after exec. If the parent is gone already, the signal comes at once.
+    """
+    _libc.prctl(_PR_SET_PDEATHSIG, int(signal_number), 0, 0, 0)
+    if os.getppid() != parent_pid:
+        os.kill(os.getpid(), signal_number)
+
+
+def state_of(pid: int) -> str:
+    """The state of a process as `ps` shows it, a letter; empty if it is gone."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return ""
+    return stat.rpartition(")")[2].split()[0]
+
+
+class RoleProcess:
+    """A started role. `exit_code` follows subprocess: negative for a signal, none while it runs."""
+
+    def __init__(self, spec: RoleSpec, environ: Mapping[str, str], group: Path | None = None) -> None:
+        """Start it, inside the control group `group` if one is given.
+
+        Raises:
+            EnvironmentNotReady: the process could not be started.
+        """
+        self.spec = spec
+        self.exit_code: int | None = None
+        self.ended_s: float | None = None  # monotonic
+        parent = os.getpid()
+
+        def enter() -> None:
+            tie_to_parent(parent)
+            if group is not None:
+                (group / "cgroup.procs").write_text(f"{os.getpid()}")
+
+        try:
+            self._process = subprocess.Popen(
+                spec.argv,
+                env=dict(environ),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+                preexec_fn=enter,  # noqa: PLW1509  safe: this process has one thread
+            )
+        except (OSError, ValueError, subprocess.SubprocessError) as error:
+            raise EnvironmentNotReady(f"{spec.name}: cannot start {spec.argv[0]}: {error}") from error
+        assert self._process.stdout is not None
+        self.pipe = self._process.stdout
+        os.set_blocking(self.pipe.fileno(), False)
+        with contextlib.suppress(OSError):  # the user's limit for pipes is reached: it stays as it is
+            fcntl.fcntl(self.pipe, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    @property
+    def running(self) -> bool:
+        return self.exit_code is None
+
+    def drain(self) -> Iterator[bytes]:
+        """What is left in the pipe after the end. Does not wait for a grandchild that keeps it open."""
+        for _ in range(_MOST_READS):
+            data = self.read()
+            if not data:
+                return
+            yield data
+
+    def read(self) -> bytes | None:
+        """Bytes from the pipe; empty at its end, none while it holds nothing. Never blocks."""
+        try:
+            return os.read(self.pipe.fileno(), READ_BYTES)
+        except BlockingIOError:
+            return None
+
+    def poll(self) -> bool:
+        """Whether this call notices the end of the role."""
+        if self.exit_code is None and (code := self._process.poll()) is not None:
+            self.exit_code, self.ended_s = code, time.monotonic()
+            return True
+        return False
+
+    @property
+    def stopped(self) -> bool:
+        """Whether SIGSTOP or a debugger holds the process."""
+        return self.running and state_of(self.pid) in ("T", "t")
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send a signal to the role and to all processes that it has started in its group."""
+        try:
+            os.killpg(self._process.pid, number)
+        except (ProcessLookupError, PermissionError):
+            return  # the whole group is gone, or only a zombie is left of it
+
+
+def how_it_ended(exit_code: int | None) -> str:
+    """An exit code of subprocess (negative: a signal) in words."""
+    if exit_code is None:
+        return "is running"
+    if exit_code >= 0:
+        return f"ended with exit code {exit_code}"
+    try:
+        return f"was killed by {signal.Signals(-exit_code).name}"
+    except ValueError:
+        return f"was killed by signal {-exit_code}"

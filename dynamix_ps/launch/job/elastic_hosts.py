@@ -1,0 +1,251 @@
+"""The hosts of an elastic job: roles and whole hosts go, and are started again, while the others go on.
+
+Where the cluster file does not ask for that (`elastic.min_workers`), they are hosts as any.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import signal
+import time
+from collections.abc import Collection
+from typing import Any
+
+from dynamix_ps.config.role_hosts import role_hosts
+from dynamix_ps.errors import DynamixError, PeerLostError
+from dynamix_ps.launch.host.process import how_it_ended
+from dynamix_ps.launch.job.logs import RoleLog
+from dynamix_ps.launch.job.restarts import RestartBudget, Restarts
+from dynamix_ps.launch.job.role_state import RoleState
+from dynamix_ps.launch.job.run_hosts import PREPARE_S, RunHosts
+from dynamix_ps.launch.messages.agent_messages import (
+    CleanUp,
+    FilePart,
+    ForCoordinator,
+    Notice,
+    RequestRefused,
+    RoleEnded,
+    StartAgain,
+)
+from dynamix_ps.launch.roles.plan import JobRole
+from dynamix_ps.run_record.requests import JOIN, Requests
+
+
+class ElasticHosts(RunHosts):
+    """All hosts that have a role. Arguments are those of `RunHosts`."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self._is_elastic = self._config.elastic.min_workers is not None
+        self._restarts = Restarts(self._config.elastic.restarts)
+        self._scheduler_restarts = RestartBudget()
+        self._scheduler_due_s: float | None = None  # when a lost one is started again
+        self._requests = Requests(self._folder)
+        self._asked_to_leave = 0  # how many times workers were
+        self._leaving: set[str] = set()  # hosts that are told to end, whose workers leave
+        self._job_ends = False
+
+    @property
+    def given_up(self) -> frozenset[str]:
+        """Hosts that were lost or told to end, and are not back."""
+        gone = {*self._leaving, *self.lost}
+        return frozenset(name for name in self.names if name in gone or name in self._away)
+
+    def pass_requests_on(self) -> None:
+        """Ask workers to leave that a user wants to, and have others, or servers, started again."""
+        if not self._is_elastic:
+            return
+        for asked in self._requests.read():
+            if asked.kind == JOIN:
+                state = self.roles.get(asked.name)
+                if state is not None and (state.absent or state.exit_code is not None):
+                    self._away.at_once(state.role.host)
+                    if not self._away.waits_for(asked.name):
+                        self._restarts.at_once(asked.name)
+            elif asked.role == "worker" and asked.name in self.roles:
+                self._ask_to_leave(self.roles[asked.name].role)
+
+    @property
+    def awaits_scheduler(self) -> bool:
+        """The scheduler is lost, and is started again."""
+        return self._scheduler_due_s is not None
+
+    def restart_scheduler(self) -> None:
+        """Start a lost scheduler again, when it is due and somebody is there who needs it to end in order."""
+        if self._scheduler_due_s is None or time.monotonic() < self._scheduler_due_s:
+            return
+        if any(state.running and state.role.role in ("worker", "server") for state in self.roles.values()):
+            self._scheduler_due_s = None
+            (state,) = (state for state in self.roles.values() if state.role.role == "scheduler")
+            self._start_again(state.role.name, state.starts + 1)
+
+    def restart(self, there: Collection[int]) -> None:
+        """Start lost workers and servers again that are due. To be called as long as the job goes on.
+
+        `there`: the workers that take part.
+        """
+        now_s = time.monotonic()
+        for state in self.roles.values():
+            state.entered |= state.role.rank in there
+        for name, starts in self._restarts.due(now_s).items():
+            host = self.roles[name].role.host
+            if host in self._away or self._links[host].lost:
+                self._away.wait_for(host, name, starts)
+            elif host not in self._leaving:
+                self._start_again(name, starts)
+        for host in self._away.to_reach(now_s):
+            self._reach_again(host)
+        for host in self._away.awaited:
+            if host in self._ready:
+                self._welcome(host)
+            elif reason := self._links[host].lost:
+                self._give_up(host, reason)
+            elif self._away.is_late(host, now_s):
+                self._give_up(host, f"not ready within {PREPARE_S:g} s; see its load and its disk")
+
+    def _start_again(self, name: str, starts: int) -> None:
+        state = self.roles[name]
+        self.roles[name] = again = RoleState(state.role, RoleLog(state.log.path))
+        again.starts = starts
+        self._tell("role_restarted", role=name, restarts=starts)
+        self._links[state.role.host].send(StartAgain(name, starts))
+
+    def end_job(self) -> None:
+        """The launcher ends the job: roles that end from now on are not lost, and workers do not leave the others."""
+        self._job_ends = True
+        if not self._is_elastic or not any(s.running and s.role.role == "worker" for s in self.roles.values()):
+            return
+        self._tell("stopping")
+        mark = self._folder.end_mark
+        try:
+            mark.touch()
+        except OSError as error:
+            self.problem = self.problem or f"{mark}: {error.strerror or error}; workers end as if they left the job"
+        for link in self._links.values():
+            if not link.shares_run_folder and not link.lost:
+                link.send(FilePart(mark.relative_to(self._folder.path).as_posix(), 0, 0, b""))
+
+    def go_on_without(self, host: str) -> None:
+        """A host is lost, and the job goes on: all that ran there has ended."""
+        self._away.add(host, time.monotonic())
+        link = self._links[host]
+        link.leave()
+        lost = [state for state in self._started_on(host) if state.exit_code is None]
+        self._tell("host_lost", host=host, reason=link.lost, roles=[state.role.name for state in lost])
+        for state in lost:
+            state.lost_with = host
+            self._show(state.role.name, state.log.write(b"", final=True), state.log.problem is not None)
+            self._ended(state, RoleEnded(state.role.name, -signal.SIGKILL, 0.0))
+
+    def _reach_again(self, host: str) -> None:
+        """Have another agent started on a host whose one is gone."""
+        self._leaving.discard(host)
+        self._finished.discard(host)
+        self._ready.pop(host, None)
+        if (receiver := self._receivers.pop(host, None)) is not None:
+            receiver.close()
+        try:
+            self._links.reach_again(host)
+        except DynamixError as error:
+            self._give_up(host, str(error))
+            return
+        link = self._links[host]
+        link.send(self._preparation(host, link.shares_run_folder, self._run_id, self._token, resume=None))
+
+    def _welcome(self, host: str) -> None:
+        """A host is back and ready: start there what is due."""
+        link, address = self._links[host], self._ready[host].address
+        addresses = {**self._begun.addresses, host: address}
+        self._begun = dataclasses.replace(self._begun, addresses=addresses)
+        link.send(dataclasses.replace(self._begun, certificates=self._certificates_for(address), late=True))
+        if self._speeds is not None:
+            link.send(self._speeds)
+        for name, starts in self._away.back(host).items():
+            self._start_again(name, starts)
+
+    def _give_up(self, host: str, reason: str) -> None:
+        """A host is not back. It is reached again after a longer wait, when one of its roles is due again."""
+        self._links[host].leave()
+        now_s = time.monotonic()
+        roles = self._away.give_up(host, now_s)
+        self._tell("host_not_back", host=host, reason=reason, roles=roles)
+        for name in roles:
+            self._restarts.ended(name, now_s)
+
+    def _notice(self, host: str, notice: Notice) -> None:
+        """A host is told to end: its workers leave if the others go on without them, else the run ends."""
+        running = [state.role for state in self.roles.values() if state.running]
+        here = [role for role in running if role.host == host]
+        stay = [role for role in running if role.role == "worker" and role.host not in (host, *self._leaving)]
+        least = self._config.elastic.min_workers or 0
+        is_starting = not here and not self._has_ended(host)
+        if not self._is_elastic or is_starting or any(role.role != "worker" for role in here) or len(stay) < least:
+            return super()._notice(host, notice)
+        self._leaving.add(host)
+        self._tell("host_leaves", host=host, signal=notice.signal, ranks=[role.rank for role in here])
+        for role in here:
+            self._ask_to_leave(role)
+        self._let_go(host)
+
+    def _ended(self, state: RoleState, message: RoleEnded) -> None:
+        super()._ended(state, message)
+        role = state.role
+        if self._is_elastic and message.exit_code != 0:
+            if role.number is not None:
+                self._tell_coordinator(role)
+            if not self._job_ends:
+                self._go_on(state, message)
+        self._let_go(role.host)
+
+    def _go_on(self, state: RoleState, message: RoleEnded) -> None:
+        """A role is lost, and the job goes on: tell of it, and plan its next start."""
+        role = state.role
+        if role.number is not None:
+            who = {"role": role.role, "slot": role.number}
+            self._tell("role_ended", **who, exit_code=message.exit_code, ended_s=time.time() - message.ago_s)
+            self._plan_restart(state)
+        elif role.role == "scheduler":
+            self._await_scheduler(message.exit_code)
+
+    def _await_scheduler(self, exit_code: int) -> None:
+        now_s = time.monotonic()
+        delay_s = self._scheduler_restarts.next_delay_s(now_s)
+        self._scheduler_due_s = None if delay_s is None else now_s + delay_s
+        self._tell("scheduler_exit", how=how_it_ended(exit_code), restart_in_s=delay_s)
+
+    def _let_go(self, host: str) -> None:
+        """Let a host that is told to end do so, if nothing runs there any more."""
+        if host in self._leaving and self._has_ended(host):
+            self._links[host].send(CleanUp())
+
+    def _has_ended(self, host: str) -> bool:
+        """Whether all that was started there has ended."""
+        return all(state.exit_code is not None for state in self._started_on(host))
+
+    def _started_on(self, host: str) -> list[RoleState]:
+        return [state for state in self.roles.values() if state.role.host == host and not state.absent]
+
+    def _plan_restart(self, state: RoleState) -> None:
+        """It has ended, otherwise than in order. One that was to enter cannot help that others were gone before."""
+        name, now_s = state.role.name, time.monotonic()
+        was_to_enter = state.role.role == "worker" and state.starts > 0 and not state.entered
+        if not was_to_enter or state.exit_code != PeerLostError.exit_code:
+            self._restarts.ended(name, now_s)
+        elif self._restarts.kept_out(name, now_s):
+            self._tell("kept_out", role=name)
+
+    def _refused(self, host: str, message: RequestRefused) -> None:
+        if host in self._away.awaited:
+            self._give_up(host, message.reason)
+        else:
+            super()._refused(host, message)
+
+    def _ask_to_leave(self, role: JobRole) -> None:
+        self._asked_to_leave += 1
+        self._tell_coordinator(role, self._asked_to_leave)
+
+    def _tell_coordinator(self, role: JobRole, request: int = 0) -> None:
+        """That it has ended, or of a request to leave."""
+        assert role.number is not None
+        home = role_hosts(self._config.cluster).home or ""
+        self._links[home].send(ForCoordinator(role.role, role.number, self.roles[role.name].incarnation, request))

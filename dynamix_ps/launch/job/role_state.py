@@ -1,0 +1,35 @@
+"""A role of the run, as the launcher knows it from what its agent tells."""
+
+from __future__ import annotations
+
+from dynamix_ps.launch.job.logs import RoleLog
+from dynamix_ps.launch.roles.plan import JobRole
+from dynamix_ps.membership.messages import incarnation_of
+
+
+class RoleState:
+    """One start of a role. `exit_code`: negative for a signal, none while it runs."""
+
+    def __init__(self, role: JobRole, log: RoleLog) -> None:
+        self.role, self.log = role, log
+        self.started = False
+        self.starts = 0  # again
+        self.entered = False  # a worker that takes part, or has
+        self.exit_code: int | None = None
+        self.ended_s: float | None = None  # monotonic
+        self.suspended = False
+        self.lost_with = ""  # host
+
+    @property
+    def running(self) -> bool:
+        return self.started and self.exit_code is None
+
+    @property
+    def absent(self) -> bool:
+        """Whether nobody has started it: it comes later."""
+        return self.role.later and not self.starts
+
+    @property
+    def incarnation(self) -> str:
+        """By which the coordinator of an elastic job knows this process."""
+        return incarnation_of(self.starts)

@@ -1,0 +1,344 @@
+"""The hosts of a run as one: the launcher prepares them, starts all roles, hears what happens, and ends all."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+
+from dynamix_ps.config.load import dump_config
+from dynamix_ps.config.role_hosts import address_of, role_hosts
+from dynamix_ps.config.schema import Config
+from dynamix_ps.errors import DynamixError, EnvironmentNotReady
+from dynamix_ps.launch.job.away_hosts import AwayHosts
+from dynamix_ps.launch.job.interrupts import Interrupts
+from dynamix_ps.launch.job.logs import RoleLog
+from dynamix_ps.launch.job.role_state import RoleState
+from dynamix_ps.launch.job.shown_output import Show
+from dynamix_ps.launch.messages.agent_messages import (
+    Alive,
+    Begin,
+    CleanedUp,
+    CleanUp,
+    FilePart,
+    FromAgent,
+    Notice,
+    Prepare,
+    Prepared,
+    RequestRefused,
+    RoleEnded,
+    RoleOutput,
+    RunEvent,
+    SetSpeeds,
+    Signal,
+    Started,
+    Suspended,
+)
+from dynamix_ps.launch.messages.event_log import EventLog
+from dynamix_ps.launch.messages.folder_mirror import FolderReceiver, parts_of
+from dynamix_ps.launch.preflight.inspection import HostReport, Inspection
+from dynamix_ps.launch.roles.authority import Authority
+from dynamix_ps.launch.roles.plan import JobRole, hosts_with_roles, job_roles
+from dynamix_ps.launch.targets.agent_link import AgentLink, Target
+from dynamix_ps.launch.targets.host_links import HostLinks
+from dynamix_ps.run_record.run_folder import RunFolder
+
+PREPARE_S = 60.0  # until all hosts are ready
+_FINISH_S = 20.0  # without news: the rest of the files comes, and removing what the run held takes a while
+_TICK_S = 0.05
+
+
+class HostRefused(DynamixError):
+    """A host cannot do its part; `exit_code` is that of its error."""
+
+    def __init__(self, exit_code: int, reason: str) -> None:
+        super().__init__(reason)
+        self.exit_code = exit_code
+
+
+class RunHosts:
+    """All hosts that have a role, of a job in which none comes or goes (elastic_hosts.py has the others).
+
+    Args:
+        config: with all hosts written out.
+        folder: the launcher's run folder.
+        target: how hosts are reached.
+        events: gets what agents tell.
+        show: called for everything that roles print.
+        interrupts: signals to the launcher.
+        authority: makes the certificates of the hosts; none: calls between roles are not encrypted.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        folder: RunFolder,
+        target: Target,
+        events: EventLog,
+        show: Show,
+        interrupts: Interrupts,
+        authority: Authority | None = None,
+    ) -> None:
+        self._config, self._folder = config, folder
+        self._events, self._show, self._interrupts, self._authority = events, show, interrupts, authority
+        self.names = hosts_with_roles(config)
+        self.roles = {role.name: RoleState(role, RoleLog(folder.log_file(role.name))) for role in job_roles(config)}
+        self._links = HostLinks(target, self._receive)
+        self._inspection: Inspection | None = None  # while it goes on
+        self._ready: dict[str, Prepared] = {}
+        self._finished: set[str] = set()
+        self._receivers: dict[str, FolderReceiver] = {}  # by host
+        self._news_s = 0.0  # monotonic
+        self._refusal: HostRefused | None = None  # the first one
+        self._away = AwayHosts(PREPARE_S)  # none, in such a job
+        self._speeds: SetSpeeds | None = None  # as told last
+        self.problem: str | None = None  # why part of the record is lost
+
+    @property
+    def lost(self) -> dict[str, str]:
+        """Hosts of which nothing comes any more before they have finished, with the reason.
+
+        Not those that the job goes on without.
+        """
+        lost = self._links.lost.items()
+        return {name: reason for name, reason in lost if name not in self._finished and name not in self._away}
+
+    @property
+    def emulation(self) -> str:
+        """How speeds are emulated, in words."""
+        told = {name: ready.emulation for name, ready in self._ready.items()}
+        return "; ".join(told.values() if len(told) == 1 else (f"{name}: {text}" for name, text in told.items()))
+
+    def inspect(self) -> HostReport | None:
+        """Reach all hosts and ask what they are. None if a signal has come to the launcher.
+
+        Raises:
+            EnvironmentNotReady: there is no way to try.
+        """
+        self._links.connect(self.names)
+        self._inspection = Inspection(self._config, self._links, lambda: self._interrupts.count > 0)
+        try:
+            return self._inspection.run(rates=False)
+        finally:
+            self._inspection = None
+
+    def prepare(self, run_id: str, token: str, resume: Path | None) -> bool:
+        """Reach all hosts, if need be, and make them ready.
+
+        Returns whether they are: not if a signal has come to the launcher.
+
+        Raises:
+            DynamixError: a host cannot be reached, or refuses; the text names it.
+        """
+        if not self._links:
+            self._links.connect(self.names)
+        self._run_id, self._token = run_id, token
+        for name, link in self._links.items():
+            link.send(self._preparation(name, link.shares_run_folder, run_id, token, resume))
+        on_the_way: dict[str, Iterator[FilePart]] = {}  # the rest of the checkpoint, for each host that needs it
+        if resume is not None:
+            needing = [name for name, link in self._links.items() if not link.shares_run_folder]
+            on_the_way = {name: parts_of(resume, _arriving(resume)) for name in needing}
+        deadline_s = time.monotonic() + PREPARE_S
+        while len(self._ready) < len(self._links) or on_the_way:
+            self.pump(_TICK_S)
+            for name, parts in list(on_the_way.items()):
+                if not _send_some(self._links[name], parts):
+                    del on_the_way[name]
+            self.check()
+            if self._interrupts.count:
+                return False
+            if self.lost:
+                raise EnvironmentNotReady("\n".join(f"host {name}: {reason}" for name, reason in self.lost.items()))
+            late = ", ".join(name for name in self._links if name not in self._ready)
+            if late and time.monotonic() > deadline_s:
+                raise EnvironmentNotReady(f"host {late}: not ready within {PREPARE_S:g} s; see its load and its disk")
+        _check_addresses({name: ready.address for name, ready in self._ready.items()})
+        return True
+
+    def begin(self) -> None:
+        """Start all roles. Raises DynamixError when one cannot be started."""
+        home = self._ready[role_hosts(self._config.cluster).home or ""]
+        addresses = {name: ready.address for name, ready in self._ready.items()}
+        self._begun = Begin(addresses, home.port, home.arbitrator_port)
+        certificates = {name: self._certificates_for(address) for name, address in addresses.items()}
+        for name, link in self._links.items():
+            link.send(dataclasses.replace(self._begun, certificates=certificates[name]))
+        self.check()
+
+    def _certificates_for(self, address: str) -> dict[str, str]:
+        if self._authority is None:
+            return {}
+        issued = dataclasses.asdict(self._authority.issue(address))
+        self.pump(0.0)  # many hosts take a while, in which the agents must hear of the launcher
+        return issued
+
+    def engage(self) -> None:
+        """All workers train: emulate their speeds from now on. Raises DynamixError if a host refuses."""
+        self.change(())
+
+    def change(self, speeds: Sequence[float]) -> None:
+        """Emulate other speeds, one per worker; none: those of the cluster file. Raises DynamixError on refusal."""
+        self._speeds = SetSpeeds(tuple(speeds))
+        for name, link in self._links.items():
+            if name not in self._away:
+                link.send(self._speeds)
+        self.check()
+
+    def signal(self, names: Iterable[str], number: int) -> None:
+        """Send a signal to roles that run."""
+        wanted = set(names)
+        for host, link in self._links.items():
+            here = tuple(name for name in wanted if self.roles[name].role.host == host and self.roles[name].running)
+            if here and not link.lost:
+                link.send(Signal(here, number))
+
+    def pump(self, duration_s: float) -> None:
+        """Take in what comes for `duration_s`."""
+        self._links.pump(duration_s)
+
+    @property
+    def unconfirmed(self) -> list[str]:
+        """Hosts that have not confirmed that nothing of the run is left on them."""
+        return [
+            name
+            for name, link in self._links.items()
+            if name not in self._finished and (link.lost or name in self._ready)
+        ]
+
+    def check(self) -> None:
+        """Raises DynamixError if a host has refused to do its part."""
+        if self._refusal is not None:
+            raise self._refusal
+
+    def finish(self) -> None:
+        """Let all hosts send the rest of their files and remove what the run held.
+
+        A lost host removes it by itself, by its lease; one that is not ready yet, when its stream closes.
+        """
+        ready = {name: link for name, link in self._links.items() if name in self._ready and not link.lost}
+        for link in ready.values():
+            link.send(CleanUp())
+        self._news_s = time.monotonic()
+        while any(name not in self._finished and not link.lost for name, link in ready.items()):
+            self.pump(_TICK_S)
+            if time.monotonic() - self._news_s > _FINISH_S or self._interrupts.count >= 2:
+                break
+        self._links.close()
+        for state in self.roles.values():
+            state.log.write(b"", final=True)
+        for receiver in self._receivers.values():
+            receiver.close()
+
+    def _preparation(self, name: str, shared: bool, run_id: str, token: str, resume: Path | None) -> Prepare:
+        came = _arriving(resume) if resume is not None and not shared else ""
+        return Prepare(
+            run_id=run_id,
+            host=name,
+            peers=tuple(address_of(self._config.cluster, other) for other in self.names if other != name),
+            cwd=os.getcwd(),
+            run_dir=str(self._folder.path) if shared else "",
+            config="" if shared else dump_config(self._config),
+            resume=str(resume) if resume is not None and shared else came,
+            token=token,
+        )
+
+    def _receive(self, host: str, message: FromAgent) -> None:
+        if isinstance(message, Notice):
+            self._notice(host, message)
+        elif self._inspection is not None:
+            self._inspection.receive(host, message)
+        else:
+            self._take_in(host, message)
+
+    def _notice(self, host: str, notice: Notice) -> None:
+        """A host is told to end, so the run ends."""
+        self._interrupts.notice(notice.signal, host)
+
+    def _take_in(self, host: str, message: FromAgent) -> None:
+        if not isinstance(message, Alive):
+            self._news_s = time.monotonic()
+        if isinstance(message, RoleOutput):
+            state = self._state(host, message.role)
+            lines = state.log.write(message.data, final=message.last)
+            self._show(message.role, lines, state.log.problem is not None)
+        elif isinstance(message, Started):
+            self._state(host, message.role).started = True
+        elif isinstance(message, RoleEnded):
+            self._ended(self._state(host, message.role), message)
+        elif isinstance(message, Suspended):
+            self._state(host, message.role).suspended = message.suspended
+        elif isinstance(message, FilePart):
+            self._take(host, message)
+        elif isinstance(message, RunEvent):
+            self._record(host, message)
+        elif isinstance(message, Prepared):
+            self._ready[host] = message
+        elif isinstance(message, CleanedUp):
+            self._finished.add(host)
+        elif isinstance(message, RequestRefused):
+            self._refused(host, message)
+
+    def _ended(self, state: RoleState, message: RoleEnded) -> None:
+        state.exit_code, state.ended_s = message.exit_code, time.monotonic() - message.ago_s
+
+    def _refused(self, host: str, message: RequestRefused) -> None:
+        reason = message.reason if len(self.names) == 1 else f"host {host}: {message.reason}"
+        self._refusal = self._refusal or HostRefused(message.exit_code, reason)
+
+    def _state(self, host: str, name: str) -> RoleState:
+        state = self.roles.get(name)
+        if state is None or state.role.host != host:
+            reason = f"host {host} told of {name!r}, which is none of its roles; use one version on all hosts"
+            self._refusal = self._refusal or HostRefused(EnvironmentNotReady.exit_code, reason)
+            return RoleState(JobRole(name, "worker", host=host), RoleLog(Path(os.devnull)))
+        return state
+
+    def _take(self, host: str, part: FilePart) -> None:
+        try:
+            if host not in self._receivers:
+                self._receivers[host] = FolderReceiver(self._folder.path)
+            self._receivers[host].take(part)
+        except (OSError, ValueError) as error:
+            self.problem = self.problem or f"files of host {host}: {error}; part of the record is lost"
+
+    def _record(self, host: str, event: RunEvent) -> None:
+        """Record an event of an agent, with the host in its detail where there are several."""
+        fields = dict(event.fields)
+        if len(self.names) > 1 and "detail" in fields:
+            fields["detail"] = f"host {host}: {fields['detail']}"
+        self._tell(event.event, **fields)
+
+    def _tell(self, kind: str, **fields: object) -> None:
+        try:
+            self._events.event(kind, **fields)
+        except OSError as error:
+            self.problem = self.problem or f"recording: {error.strerror or error}; part of the record is lost"
+
+
+def _check_addresses(addresses: Mapping[str, str]) -> None:
+    """Raises EnvironmentNotReady if two hosts have found the same address for themselves."""
+    first: dict[str, str] = {}
+    for name, address in addresses.items():
+        if (other := first.setdefault(address, name)) != name:
+            raise EnvironmentNotReady(
+                f"cluster.hosts.{name}: by its routes its address is {address}, as that of {other} is; "
+                "give both the address under which the others reach it, or name one host if they are the same machine"
+            )
+
+
+def _arriving(checkpoint: Path) -> str:
+    """Where a checkpoint of the launcher's host stands in the run folder of another one."""
+    return f"checkpoints/{checkpoint.name}"
+
+
+def _send_some(link: AgentLink, parts: Iterator[FilePart]) -> bool:
+    """Send what the link takes now. Returns whether more may be left."""
+    while link.has_room:
+        part = next(parts, None)
+        if part is None:
+            return False
+        link.send(part)
+    return True

@@ -1,0 +1,85 @@
+"""How the launcher reaches the agent of a host, and the way to one within its own process."""
+
+from __future__ import annotations
+
+import selectors
+from collections.abc import Callable, Mapping
+from typing import Protocol
+
+from dynamix_ps.launch.host.host_agent import HostAgent
+from dynamix_ps.launch.messages.agent_messages import FromAgent, ToAgent
+from dynamix_ps.launch.roles.placement import Placement
+
+Deliver = Callable[[str, FromAgent], None]  # (name of the host, message)
+
+
+class AgentLink(Protocol):
+    """The agent of one host, as the launcher sees it."""
+
+    @property
+    def shares_run_folder(self) -> bool:
+        """Whether the agent and its roles write right into the launcher's run folder."""
+        ...
+
+    @property
+    def lost(self) -> str:
+        """Why nothing comes from it any more; empty while it is there."""
+        ...
+
+    @property
+    def has_room(self) -> bool:
+        """Whether it takes messages that could wait."""
+        ...
+
+    def send(self, message: ToAgent) -> None: ...
+
+    def tick(self) -> None:
+        """Call it a few times per second."""
+        ...
+
+    def leave(self) -> None:
+        """Close the stream, at which the agent ends what it has started, if that still runs. Does not wait."""
+        ...
+
+    def close(self) -> None:
+        """Leave it, and wait a while for its end. Never raises."""
+        ...
+
+
+class Target(Protocol):
+    """How the hosts of a job are reached."""
+
+    def connect(self, host: str, selector: selectors.BaseSelector, deliver: Deliver) -> AgentLink:
+        """Begin to reach the agent of a host; does not wait. Raises EnvironmentNotReady."""
+        ...
+
+
+class OwnProcess:
+    """The target for a job on one host, the launcher's: the agent is part of the launcher."""
+
+    def __init__(self, environ: Mapping[str, str], placement: Placement | None = None) -> None:
+        self._environ, self._placement = environ, placement
+
+    def connect(self, host: str, selector: selectors.BaseSelector, deliver: Deliver) -> AgentLink:
+        return LocalLink(host, selector, deliver, self._environ, self._placement)
+
+
+class LocalLink:
+    """An agent within this process."""
+
+    shares_run_folder = True
+    lost = ""
+    has_room = True
+
+    def __init__(
+        self,
+        host: str,
+        selector: selectors.BaseSelector,
+        deliver: Deliver,
+        environ: Mapping[str, str],
+        placement: Placement | None,
+    ) -> None:
+        self._agent = HostAgent(selector, lambda message: deliver(host, message), environ, placement)
+        self.send = self._agent.receive
+        self.tick = self._agent.tick
+        self.leave = self.close = self._agent.close
