@@ -98,22 +98,24 @@ VARIABLES: tuple[Variable, ...] = (
     _of_run(
         ROLE_NAME, "Name of the role in reports, e.g. worker-0.", "worker_hooks, server_hooks, metrics.network.owner"
     ),
-    _of_run(HOST, "Name of the role's host in the cluster file; `localhost` where it names none.", "launch.cleanup"),
+    _of_run(
+        HOST, "Name of the role's host in the cluster file; `localhost` where it names none.", "launch.cleanup.release"
+    ),
     _of_run(
         PODS,
         "Pods of a Kubernetes job, as host=address:slots, separated by commas, for the launcher in one of them.",
-        "launch.kubernetes",
+        "launch.targets.kubernetes.allocation",
     ),
     _of_run(
         PODS_SECRET,
         "Folder with the secret of that job: `token`, `ca.crt`, `tls.crt`, `tls.key`.",
-        "launch.kubernetes, cli.agent",
+        "launch.targets.kubernetes.allocation, cli.agent",
     ),
     _of_run(
         PROBE,
         "Socket of the network probe of the host; `none`: there is no probe. In the shell of `dynamix launch` and "
         "`dynamix probe` it names a probe that runs already.",
-        "metrics.network.monitor, launch.network_probe, cli.probe",
+        "metrics.network.monitor, launch.host.network_probe, cli.probe",
     ),
     _of_run(
         HOST_SUM,
@@ -154,7 +156,7 @@ VARIABLES: tuple[Variable, ...] = (
         "Under `env` it holds for all roles.",
         "comm.host_memory",
     ),
-    _of_user(DATA, "Folder with data sets.", "benchmarks.workloads, launch.doctor"),
+    _of_user(DATA, "Folder with data sets.", "benchmarks.workloads, launch.preflight.doctor"),
     _of_user(
         CACHE, "Folder for downloads and built wheels. Unset: `dynamix` in the user's cache folder.", "config.variables"
     ),
@@ -203,7 +205,7 @@ VARIABLES: tuple[Variable, ...] = (
     _of_user(
         "CUDA_VISIBLE_DEVICES",
         "GPUs that CUDA shows to a process. The launcher shows one to each of several workers of a host.",
-        "CUDA, launch.devices",
+        "CUDA, launch.roles.devices",
     ),
     _of_user(
         "CUDA_DEVICE_ORDER",
@@ -211,8 +213,8 @@ VARIABLES: tuple[Variable, ...] = (
         "CUDA",
     ),
     _of_user("BYTEPS_NUMA_ON", "1: the processes of a worker are bound to cores.", "cli.bpslaunch"),
-    _of_user("BYTEPS_VISIBLE_CPU_CORES", "Cores of each process of a worker, e.g. 0-3:4-7.", "launch.affinity"),
-    _of_user("BYTEPS_CPU_BLACKLIST", "Cores to which no process of a worker is bound.", "launch.affinity"),
+    _of_user("BYTEPS_VISIBLE_CPU_CORES", "Cores of each process of a worker, e.g. 0-3:4-7.", "launch.host.affinity"),
+    _of_user("BYTEPS_CPU_BLACKLIST", "Cores to which no process of a worker is bound.", "launch.host.affinity"),
     _of_user("BYTEPS_SERVER_ENGINE_THREAD", "Threads that sum in a server; the launcher sets 1 if unset.", _BYTEPS),
     _of_user("BYTEPS_LOG_LEVEL", "Log level of BytePS; the launcher sets WARNING if unset.", _BYTEPS),
 )

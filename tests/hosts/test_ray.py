@@ -89,7 +89,7 @@ def test_ctrl_c_ends_a_launch_that_waits_for_places(ray: RayCluster, tmp_path: P
     started.append(job := ray.launch(tmp_path, "-c", str(file)))
     seen = read_until(job, "waiting until Ray has places for 4 workers with 1 CPU each")
     drivers = [
-        child.pid for child in psutil.Process(job.pid).children() if "ray_driver" in command_line(f"{child.pid}")
+        child.pid for child in psutil.Process(job.pid).children() if "ray.driver" in command_line(f"{child.pid}")
     ]
     assert len(drivers) == 1
     job.send_signal(signal.SIGINT)

@@ -58,7 +58,7 @@ class TwoHosts:
     def agents(self) -> dict[str, int]:
         """Process of each host's agent."""
         children = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text().split()
-        return dict(zip(HOSTS, [int(pid) for pid in children if "launch.agent" in command_line(pid)], strict=True))
+        return dict(zip(HOSTS, [int(pid) for pid in children if "launch.host.agent" in command_line(pid)], strict=True))
 
 
 @contextmanager

@@ -323,6 +323,7 @@ for file in pathlib.Path("/proc").glob("[0-9]*/cmdline"):
         text = file.read_text()
     except OSError:
         continue
-    if "launch.reaper" in text and holdings.run_id in text and "START" not in text and "-c" not in text.split("\\0"):
+    is_reaper = "launch.cleanup.reaper" in text and holdings.run_id in text
+    if is_reaper and "START" not in text and "-c" not in text.split("\\0"):
         print(text)
 """
