@@ -39,12 +39,12 @@ _PLANES = (
     DataPlane(
         "byteps",
         {
-            "torch": "dynamix_ps.comm.byteps_torch:TorchBytePSComm",
-            "mxnet": "dynamix_ps.comm.byteps_mxnet:MXNetBytePSComm",
+            "torch": "dynamix_ps.comm.byteps.torch_comm:TorchBytePSComm",
+            "mxnet": "dynamix_ps.comm.byteps.mxnet_comm:MXNetBytePSComm",
         },
         has_servers=True,
     ),
-    DataPlane("gloo", {"torch": "dynamix_ps.comm.gloo:GlooComm"}, is_ring=True),
+    DataPlane("gloo", {"torch": "dynamix_ps.comm.ring.gloo:GlooComm"}, is_ring=True),
     DataPlane("local", dict.fromkeys(FRAMEWORKS, "dynamix_ps.comm.local:LocalComm"), most_workers=1),
 )
 DATA_PLANES: dict[str, DataPlane] = {plane.name: plane for plane in _PLANES}

@@ -9,8 +9,8 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 
-from dynamix_ps.comm.elastic import ElasticServer, is_elastic
-from dynamix_ps.comm.plane import ServerPlane
+from dynamix_ps.comm.byteps.elastic import ElasticServer
+from dynamix_ps.comm.plane import ServerPlane, is_elastic
 from dynamix_ps.config import variables
 from dynamix_ps.config.load import load_config
 from dynamix_ps.errors import PeerLostError, UsageError

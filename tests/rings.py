@@ -11,10 +11,10 @@ import pytest
 import torch
 from torch.distributed import HashStore  # type: ignore[attr-defined]
 
-from dynamix_ps.comm import ring_group
-from dynamix_ps.comm.elastic_ring import ElasticRing
-from dynamix_ps.comm.gloo import _listen
-from dynamix_ps.comm.ring_group import RingGroup, open_store
+from dynamix_ps.comm.ring import group as ring_group
+from dynamix_ps.comm.ring.elastic import ElasticRing
+from dynamix_ps.comm.ring.gloo import _listen
+from dynamix_ps.comm.ring.group import RingGroup, open_store
 from tests.launching import wait_for
 
 PATIENCE_S = 20.0

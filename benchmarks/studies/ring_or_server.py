@@ -10,7 +10,7 @@ this.
 
 Beside each measured time stands what the links alone take for the gradient: on a ring every host sends and receives
 2 (n-1)/n of it, and the slowest link decides; a parameter server puts its shares where links are fast
-(dynamix_ps/comm/placement.py).
+(dynamix_ps/comm/byteps/placement.py).
 
 40 runs of half a minute each, on a machine that does nothing else; needs root. Every run is kept in ring-or-server/ as
 soon as it ends, and the same command goes on from there. Delete the folder to measure anew. `--quick` runs ring and
@@ -50,7 +50,7 @@ from benchmarks.studies.study import resumable_arguments
 from benchmarks.suite.grid_folder import GridFolder
 from benchmarks.suite.results import CellName, CellResult
 from benchmarks.workloads.models import count_parameters, make_model
-from dynamix_ps.comm.placement import link_traffic, server_shares
+from dynamix_ps.comm.byteps.placement import link_traffic, server_shares
 from dynamix_ps.errors import INTERRUPTED_EXIT_CODE
 from dynamix_ps.exit_codes import exit_code_of
 from dynamix_ps.terminal import make_console

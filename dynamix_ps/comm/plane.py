@@ -1,14 +1,17 @@
 """What the control plane needs of a data plane that goes on when a worker or a server is lost.
 
-A thread beside training, or beside a server, calls these. `comm/elastic.py` has both for BytePS,
-`comm/elastic_ring.py` that of a worker for a ring.
+A thread beside training, or beside a server, calls these. `comm/byteps/elastic.py` has both for BytePS,
+`comm/ring/elastic.py` that of a worker for a ring.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Protocol
+
+from dynamix_ps.config import variables
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,3 +119,18 @@ class ServerPlane(Plane, Protocol):
     def fence(self, generation: int, round_number: int) -> None:
         """From `round_number` on, only `generation` and later ones count. What is there of these rounds is dropped."""
         ...
+
+
+def is_elastic(environ: Mapping[str, str] = os.environ) -> bool:
+    """Whether workers and servers of this run may be lost while the others go on."""
+    return environ.get(variables.ELASTIC) == "1"
+
+
+def first_workers(slots: int, environ: Mapping[str, str] = os.environ) -> int:
+    """How many workers the job begins with; the other slots are empty."""
+    return int(environ.get(variables.FIRST_WORKERS) or slots)
+
+
+def is_late(environ: Mapping[str, str] = os.environ) -> bool:
+    """Whether this worker comes to a job that trains already, in an empty slot."""
+    return is_elastic(environ) and environ.get(variables.STARTS, "0") != "0"

@@ -121,28 +121,28 @@ VARIABLES: tuple[Variable, ...] = (
         HOST_SUM,
         "Who sums where all workers are on one host: `workers`, or `server`, which leaves emulated speeds as they are. "
         "Unset: `workers`.",
-        "comm.host_memory",
+        "comm.byteps.host_memory",
     ),
     _of_run(
         WIRE,
         "How a worker sends float32 gradients: `float32`, or `bf16`. Unset: `float32`.",
-        "comm.byteps",
+        "comm.byteps.comm",
     ),
     _of_run(
         ELASTIC,
         "1: sums outlive a lost worker or server; those over BytePS use no shared memory then. The same for all roles.",
-        f"comm.elastic, comm.gloo, {_BYTEPS} as built here",
+        f"comm.plane, comm.ring.gloo, {_BYTEPS} as built here",
     ),
     _of_run(
         STARTS,
         "How often a worker of an elastic job was started before. Above 0: it comes while the others train.",
-        "comm.elastic, worker_hooks.session",
+        "comm.plane, worker_hooks.session",
     ),
     _of_run(
         FIRST_WORKERS,
         "How many of the workers an elastic job begins with, those with the lowest ranks. Unset: all. The same for all "
         "roles.",
-        f"comm.elastic, {_BYTEPS} as built here",
+        f"comm.plane, {_BYTEPS} as built here",
     ),
     _of_run(PLACE, "Folder in which the process that is the worker leaves its number.", "worker_hooks.place"),
     _of_run(
@@ -154,7 +154,7 @@ VARIABLES: tuple[Variable, ...] = (
         SHARED_MEMORY,
         "0: roles on one host exchange gradients by TCP. 1, or unset: by shared memory. "
         "Under `env` it holds for all roles.",
-        "comm.host_memory",
+        "comm.byteps.host_memory",
     ),
     _of_user(DATA, "Folder with data sets.", "benchmarks.workloads, launch.preflight.doctor"),
     _of_user(
@@ -176,14 +176,16 @@ VARIABLES: tuple[Variable, ...] = (
         f"{_BYTEPS} as built here, server_hooks.membership",
     ),
     _of_run(
-        "DMLC_PS_ROOT_URI", "Host on which the roles find each other.", f"{_BYTEPS}, comm.gloo, config.role_environment"
+        "DMLC_PS_ROOT_URI",
+        "Host on which the roles find each other.",
+        f"{_BYTEPS}, comm.ring.gloo, config.role_environment",
     ),
     _of_run(
         "DMLC_PS_ROOT_PORT",
         "Port on which the roles find each other.",
-        f"{_BYTEPS}, comm.gloo, config.role_environment",
+        f"{_BYTEPS}, comm.ring.gloo, config.role_environment",
     ),
-    _of_run("DMLC_NODE_HOST", "Address under which the other roles reach this one.", f"{_BYTEPS}, comm.gloo"),
+    _of_run("DMLC_NODE_HOST", "Address under which the other roles reach this one.", f"{_BYTEPS}, comm.ring.gloo"),
     _of_run(
         "BYTEPS_FORCE_DISTRIBUTED",
         "1: a single worker also uses scheduler and server.",

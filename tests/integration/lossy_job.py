@@ -98,7 +98,7 @@ class Outcome:
 def serve(environment: dict[str, str], pipe: Connection) -> None:
     """The life of a server's or the scheduler's process."""
     os.environ.update(environment)
-    from dynamix_ps.comm.elastic import ElasticServer
+    from dynamix_ps.comm.byteps.elastic import ElasticServer
 
     server = ElasticServer()
 

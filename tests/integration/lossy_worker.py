@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dynamix_ps.comm.byteps import BytePSComm
+from dynamix_ps.comm.byteps.comm import BytePSComm
 
 POINTS = ("before-pushes", "between-pushes", "after-pushes", "after-first-answer", "after-step")
 INT_VALUES = (1, 1003, 70_000)
@@ -207,7 +207,7 @@ def control(comm: BytePSComm, pipe: Pipe) -> None:
 def main(environment: dict[str, str], connection: Connection, work: Work) -> None:
     """The whole life of the worker's process."""
     os.environ.update(environment)
-    from dynamix_ps.comm.byteps_torch import TorchBytePSComm
+    from dynamix_ps.comm.byteps.torch_comm import TorchBytePSComm
 
     comm = TorchBytePSComm()
     comm.init()

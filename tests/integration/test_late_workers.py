@@ -36,8 +36,8 @@ def work(environment: dict[str, str], pipe: Connection) -> None:
     os.environ.update(environment)
     import torch
 
-    from dynamix_ps.comm import byteps
-    from dynamix_ps.comm.byteps_torch import TorchBytePSComm
+    from dynamix_ps.comm.byteps import comm as byteps
+    from dynamix_ps.comm.byteps.torch_comm import TorchBytePSComm
 
     if "HELD" in environment:
         exchange = byteps.Exchange

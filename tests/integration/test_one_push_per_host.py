@@ -17,7 +17,8 @@ SCRIPT = f"""
     import json
     import numpy as np
     import torch
-    from dynamix_ps.comm import byteps, open_comm
+    from dynamix_ps.comm.byteps import comm as byteps
+    from dynamix_ps.comm import open_comm
 
     def begins(sum_, values):
         \"\"\"Where the values of every worker begin: nowhere, at the start, or at places of their own.\"\"\"

@@ -31,7 +31,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dynamix_ps.comm.placement import link_traffic
+from dynamix_ps.comm.byteps.placement import link_traffic
 from dynamix_ps.sim.cluster.effects.cliffs import extra
 from dynamix_ps.sim.cluster.effects.contention import contended
 from dynamix_ps.sim.cluster.effects.tiles import padding

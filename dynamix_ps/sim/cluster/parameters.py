@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dynamix_ps.apportion import Whole
-from dynamix_ps.comm.placement import server_shares
+from dynamix_ps.comm.byteps.placement import server_shares
 from dynamix_ps.policy.base import LR_RULES
 from dynamix_ps.sim.cluster.effect_fields import effect_fields
 from dynamix_ps.sim.cluster.workload_fields import workload_fields

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from dynamix_ps.certificates import Certificates
-from dynamix_ps.comm.byteps import BytePSComm
+from dynamix_ps.comm.byteps.comm import BytePSComm
 from dynamix_ps.comm.followed_sums import SumGiver, SumTaker
 from dynamix_ps.comm.peers import PeerListener, dial
 from dynamix_ps.comm.state_stream import receive_state

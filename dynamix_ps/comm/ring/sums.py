@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from dynamix_ps.comm.ring_group import Over, RingGroup
+from dynamix_ps.comm.ring.group import Over, RingGroup
 
 
 @dataclass(slots=True, eq=False)

@@ -18,8 +18,8 @@ import numpy as np
 import pytest
 
 from dynamix_ps.cgroups import available_memory_bytes
-from dynamix_ps.comm import segments
-from dynamix_ps.comm.segments import ANNOUNCEMENT_BYTES, DATA_OFFSET_BYTES, Announcement, Segment, SegmentError
+from dynamix_ps.comm.byteps import segments
+from dynamix_ps.comm.byteps.segments import ANNOUNCEMENT_BYTES, DATA_OFFSET_BYTES, Announcement, Segment, SegmentError
 from tests.other_user import NOBODY, as_another_user, needs_another_user
 
 LIMIT_S = 30
@@ -29,7 +29,7 @@ REPOSITORY = Path(__file__).parents[3]
 # Creates a segment of argv[1] bytes that holds 7, prints its announcement, and waits.
 CREATOR = """
 import sys
-from dynamix_ps.comm.segments import Segment
+from dynamix_ps.comm.byteps.segments import Segment
 segment = Segment.create(int(sys.argv[1]))
 segment.data[:] = 7
 print(segment.announcement().hex(), flush=True)
@@ -246,7 +246,7 @@ def test_a_started_program_does_not_get_the_descriptor(segment: Segment) -> None
 @pytest.mark.skipif(not ROOT, reason="only root can make namespaces")
 def test_a_small_dev_shm_does_not_matter() -> None:
     code = (
-        "import os; from dynamix_ps.comm.segments import Segment; space = os.statvfs('/dev/shm');"
+        "import os; from dynamix_ps.comm.byteps.segments import Segment; space = os.statvfs('/dev/shm');"
         "assert space.f_blocks * space.f_frsize == 65536; segment = Segment.create(1 << 22); segment.data[:] = 3;"
         "print(Segment.open(segment.announcement()).data.sum())"
     )
@@ -260,7 +260,7 @@ def test_a_small_dev_shm_does_not_matter() -> None:
     ("flags", "problem"), [(("--net",), "network namespace"), (("--pid", "--fork", "--mount-proc"), "pid namespace")]
 )
 def test_a_process_in_another_namespace_is_told_so(segment: Segment, flags: tuple[str, ...], problem: str) -> None:
-    code = "import sys; from dynamix_ps.comm.segments import Segment; Segment.open(bytes.fromhex(sys.argv[1]))"
+    code = "import sys; from dynamix_ps.comm.byteps.segments import Segment; Segment.open(bytes.fromhex(sys.argv[1]))"
     process = python(code, segment.announcement().hex(), before=("unshare", *flags))
     assert f"has {problem} " in process.communicate(timeout=LIMIT_S)[1]
 
@@ -302,7 +302,7 @@ def test_the_limit_of_a_control_group_is_an_error_and_does_not_kill() -> None:
         pytest.skip("this process may not make control groups")
     code = (
         "import os, sys; open(sys.argv[1] + '/cgroup.procs', 'w').write(str(os.getpid()));"
-        "from dynamix_ps.comm.segments import Segment, SegmentError; Segment.create(1 << 20)\n"
+        "from dynamix_ps.comm.byteps.segments import Segment, SegmentError; Segment.create(1 << 20)\n"
         "try: Segment.create(256 << 20)\n"
         "except SegmentError as error: print(error)"
     )

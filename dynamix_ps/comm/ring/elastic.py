@@ -1,4 +1,6 @@
-"""Sums over a ring that go on when a worker is lost. Rounds are those of elastic.py: the control plane sees one story.
+"""Sums over a ring that go on when a worker is lost.
+
+The control plane deals with rounds as over BytePS (comm/byteps/elastic.py).
 
 In a change
 
@@ -7,7 +9,7 @@ In a change
     3. in it each names its round. Where some are at T-1, the lowest one at T sends them the sums of T-1, which it keeps
     4. all make round T of their own values, which are unchanged
 
-So nobody takes the state of another, and no completed round is made twice. ring_sums.py has the buffers.
+So nobody takes the state of another, and no completed round is made twice. sums.py has the buffers.
 
 A worker leaves with a round: the others make a new ring before the next one, in a thread of its own too. Who has left
 stays in the old ring until all say that they have completed this round: it passes on what they send each other. Where
@@ -27,9 +29,9 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
 from dynamix_ps.comm.plane import PeerFailure
-from dynamix_ps.comm.ring_group import MEETING_S, Given, RingGroup, meet
-from dynamix_ps.comm.ring_rounds import RingRounds
-from dynamix_ps.comm.store_watch import StoreWatch
+from dynamix_ps.comm.ring.group import MEETING_S, Given, RingGroup, meet
+from dynamix_ps.comm.ring.rounds import RingRounds
+from dynamix_ps.comm.ring.store_watch import StoreWatch
 
 logger = logging.getLogger("dynamix")
 _LOOK_S = 0.1  # a worker that ends sees so often whether the others need it

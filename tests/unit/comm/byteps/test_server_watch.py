@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dynamix_ps.comm.server_watch import ServerWatch
+from dynamix_ps.comm.byteps.server_watch import ServerWatch
 
 QUIET_S = 6.0
 

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from dynamix_ps.comm import elastic
-from dynamix_ps.comm.byteps_torch import TorchBytePSComm
-from dynamix_ps.comm.elastic import ElasticServer, ElasticWorker, SumStatus
-from dynamix_ps.comm.exchange import Exchange
-from dynamix_ps.comm.host_memory import HostMemory
+from dynamix_ps.comm.byteps import elastic
+from dynamix_ps.comm.byteps.elastic import ElasticServer, ElasticWorker, SumStatus
+from dynamix_ps.comm.byteps.exchange import Exchange
+from dynamix_ps.comm.byteps.host_memory import HostMemory
+from dynamix_ps.comm.byteps.torch_comm import TorchBytePSComm
 from dynamix_ps.comm.plane import PeerFailure
 from dynamix_ps.errors import EnvironmentNotReady, TrainingError
 

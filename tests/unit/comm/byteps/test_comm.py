@@ -9,7 +9,8 @@ import pytest
 
 from dynamix_ps.byteps_build.install import InstalledInfo
 from dynamix_ps.byteps_build.recipe import sources_digest
-from dynamix_ps.comm import byteps, open_comm
+from dynamix_ps.comm import open_comm
+from dynamix_ps.comm.byteps import comm as byteps
 from dynamix_ps.errors import EnvironmentNotReady
 from dynamix_ps.launch.cleanup import shared_memory
 

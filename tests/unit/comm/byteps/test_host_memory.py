@@ -6,8 +6,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from dynamix_ps.comm.host_memory import HostMemory, groups_of
-from dynamix_ps.comm.segments import Segment, SegmentError
+from dynamix_ps.comm.byteps.host_memory import HostMemory, groups_of
+from dynamix_ps.comm.byteps.segments import Segment, SegmentError
 
 ALONE: frozenset[int] = frozenset()
 

@@ -19,12 +19,13 @@ from numpy.typing import NDArray
 
 from dynamix_ps.byteps_build.install import installed_info
 from dynamix_ps.comm.base import PATIENCE_S, Comm, interruptible
-from dynamix_ps.comm.elastic import ElasticWorker, first_workers, is_elastic, is_late
-from dynamix_ps.comm.exchange import TYPES, Exchange
+from dynamix_ps.comm.byteps.elastic import ElasticWorker
+from dynamix_ps.comm.byteps.exchange import TYPES, Exchange
+from dynamix_ps.comm.byteps.host_memory import HostMemory
+from dynamix_ps.comm.byteps.links import measure_links
+from dynamix_ps.comm.byteps.placement import piece_bytes, server_shares, servers_in_turn, window_bytes
 from dynamix_ps.comm.followed_sums import SumTaker
-from dynamix_ps.comm.host_memory import HostMemory
-from dynamix_ps.comm.links import measure_links
-from dynamix_ps.comm.placement import piece_bytes, server_shares, servers_in_turn, window_bytes
+from dynamix_ps.comm.plane import first_workers, is_elastic, is_late
 from dynamix_ps.config import variables
 from dynamix_ps.errors import EnvironmentNotReady, StallError, TrainingError
 

@@ -8,13 +8,13 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 
-from dynamix_ps.comm import elastic_ring
 from dynamix_ps.comm.plane import PeerFailure
-from dynamix_ps.comm.ring_group import Over, RingGroup, meet
-from dynamix_ps.comm.store_watch import StoreWatch
+from dynamix_ps.comm.ring import elastic as elastic_ring
+from dynamix_ps.comm.ring.group import Over, RingGroup, meet
+from dynamix_ps.comm.ring.store_watch import StoreWatch
 from tests.launching import wait_for
 from tests.rings import Member, change, come, job
-from tests.unit.comm.test_elastic_ring import closed_port
+from tests.unit.comm.ring.test_elastic import closed_port
 
 pytestmark = pytest.mark.timeout(90)
 LONG_S = 1000.0

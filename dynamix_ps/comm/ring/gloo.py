@@ -17,9 +17,9 @@ import psutil
 
 from dynamix_ps.addresses import host_port
 from dynamix_ps.comm.base import interruptible
-from dynamix_ps.comm.elastic import first_workers, is_elastic, is_late
-from dynamix_ps.comm.elastic_ring import ElasticRing
-from dynamix_ps.comm.ring_group import RingGroup, open_store
+from dynamix_ps.comm.plane import first_workers, is_elastic, is_late
+from dynamix_ps.comm.ring.elastic import ElasticRing
+from dynamix_ps.comm.ring.group import RingGroup, open_store
 from dynamix_ps.comm.torch_buffers import TorchBuffers
 from dynamix_ps.config.role_environment import RoleSettings, read_role
 from dynamix_ps.errors import EnvironmentNotReady, PeerLostError, TrainingError

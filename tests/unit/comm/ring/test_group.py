@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from dynamix_ps.comm.gloo import _listen
-from dynamix_ps.comm.ring_group import Given, meet, open_store
+from dynamix_ps.comm.ring.gloo import _listen
+from dynamix_ps.comm.ring.group import Given, meet, open_store
 from tests.rings import change, job
 
 pytestmark = pytest.mark.timeout(60)

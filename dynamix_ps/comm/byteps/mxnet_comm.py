@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 import dynamix_ps.numpy_names  # noqa: F401  (before mxnet)
-from dynamix_ps.comm.byteps import BytePSComm
-from dynamix_ps.comm.exchange import TYPES
+from dynamix_ps.comm.byteps.comm import BytePSComm
+from dynamix_ps.comm.byteps.exchange import TYPES
 
 
 class MXNetBytePSComm(BytePSComm):

@@ -26,7 +26,6 @@ from __future__ import annotations
 
 import ctypes
 import importlib.util
-import os
 from collections.abc import Callable, Collection, Mapping
 from ctypes import POINTER, byref, c_double, c_int, c_int32, c_uint64
 from dataclasses import dataclass
@@ -35,30 +34,14 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from dynamix_ps.comm.exchange import Exchange
-from dynamix_ps.comm.placement import servers_in_turn, shares_without
+from dynamix_ps.comm.byteps.exchange import Exchange
+from dynamix_ps.comm.byteps.placement import servers_in_turn, shares_without
+from dynamix_ps.comm.byteps.server_watch import ServerWatch
 from dynamix_ps.comm.plane import PeerFailure
-from dynamix_ps.comm.server_watch import ServerWatch
-from dynamix_ps.config import variables
 from dynamix_ps.errors import EnvironmentNotReady
 
 _MOST_WORKERS = 1024
 _KINDS = ("server", "worker", "scheduler")  # in the order of ps-lite's numbers
-
-
-def is_elastic(environ: Mapping[str, str] = os.environ) -> bool:
-    """Whether workers and servers of this run may be lost while the others go on."""
-    return environ.get(variables.ELASTIC) == "1"
-
-
-def first_workers(slots: int, environ: Mapping[str, str] = os.environ) -> int:
-    """How many workers the job begins with; the other slots are empty."""
-    return int(environ.get(variables.FIRST_WORKERS) or slots)
-
-
-def is_late(environ: Mapping[str, str] = os.environ) -> bool:
-    """Whether this worker comes to a job that trains already, in an empty slot."""
-    return is_elastic(environ) and environ.get(variables.STARTS, "0") != "0"
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 import torch
 
-from dynamix_ps.comm import gloo
-from dynamix_ps.comm.gloo import GlooComm
+from dynamix_ps.comm.ring import gloo
+from dynamix_ps.comm.ring.gloo import GlooComm
 from dynamix_ps.errors import PeerLostError
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dynamix_ps.comm.device_buffers import DeviceBuffers
+from dynamix_ps.comm.byteps.device_buffers import DeviceBuffers
 
 LIMIT_S = 30.0
 

@@ -7,8 +7,8 @@ import time
 from datetime import timedelta
 from typing import Any, NamedTuple
 
-from dynamix_ps.comm.ring_group import RingGroup
-from dynamix_ps.comm.ring_sums import RingSums, RoundBuffer
+from dynamix_ps.comm.ring.group import RingGroup
+from dynamix_ps.comm.ring.sums import RingSums, RoundBuffer
 
 _SLICE_S = 0.1  # so often a wait for a ring sees that it was given up: only its neighbours see a lost worker
 

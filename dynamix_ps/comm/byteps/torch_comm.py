@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dynamix_ps.comm.byteps import BytePSComm
-from dynamix_ps.comm.device_buffers import CudaCopier, DeviceBuffers
-from dynamix_ps.comm.elastic import is_elastic
+from dynamix_ps.comm.byteps.comm import BytePSComm
+from dynamix_ps.comm.byteps.device_buffers import CudaCopier, DeviceBuffers
+from dynamix_ps.comm.plane import is_elastic
 from dynamix_ps.comm.torch_buffers import TorchBuffers
 
 _CUDA_FUNCTION = "byteps_torch_push_pull_async_torch_cuda_FloatTensor"

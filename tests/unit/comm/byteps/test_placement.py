@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy.optimize import linprog
 
-from dynamix_ps.comm.placement import (
+from dynamix_ps.comm.byteps.placement import (
     link_traffic,
     piece_bytes,
     server_shares,
