@@ -9,12 +9,11 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from dynamix_ps.comm.byteps import elastic
 from dynamix_ps.comm.byteps.elastic import ElasticServer, ElasticWorker, SumStatus
 from dynamix_ps.comm.byteps.exchange import Exchange
 from dynamix_ps.comm.byteps.host_memory import HostMemory
 from dynamix_ps.comm.byteps.torch_comm import TorchBytePSComm
-from dynamix_ps.comm.plane import PeerFailure
+from dynamix_ps.comm.plane import PeerFailure, is_elastic
 from dynamix_ps.errors import EnvironmentNotReady, TrainingError
 
 SHARES = np.full(3, 1 / 3)
@@ -71,7 +70,7 @@ def test_freeze_resume_losses() -> None:
 
 @pytest.mark.parametrize(("value", "expected"), [("1", True), ("0", False), (None, False)])
 def test_when_a_run_is_elastic(value: str | None, expected: bool) -> None:
-    assert elastic.is_elastic({} if value is None else {"DYNAMIX_ELASTIC": value}) is expected
+    assert is_elastic({} if value is None else {"DYNAMIX_ELASTIC": value}) is expected
 
 
 def test_elastic_runs_share_no_memory(monkeypatch: pytest.MonkeyPatch) -> None:
