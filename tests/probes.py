@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from dynamix_ps.metrics.network.connection import Connection, SourceError
-from dynamix_ps.metrics.network.probe import run_probe
-from dynamix_ps.metrics.network.probe_server import Probe
-from dynamix_ps.metrics.network.probe_socket import ListeningSocket
+from dynamix_ps.metrics.network.probe.listening_socket import ListeningSocket
+from dynamix_ps.metrics.network.probe.process import run_probe
+from dynamix_ps.metrics.network.probe.server import Probe
 from tests.launching import ROOT, environment, read_until
 
 

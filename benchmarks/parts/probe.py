@@ -42,8 +42,8 @@ from rich.table import Table
 from benchmarks.parts.comm_worker import BATCH
 from benchmarks.parts.roles import WORKERS, Roles
 from benchmarks.testbed.byteps_roles import OURS
-from dynamix_ps.metrics.network.probe_client import ProbeSource
-from dynamix_ps.metrics.network.probe_protocol import ProbeSnapshot
+from dynamix_ps.metrics.network.probe.client import ProbeSource
+from dynamix_ps.metrics.network.probe.protocol import ProbeSnapshot
 
 BLOCK_S = 2.0
 SETTLE_S = 1.5  # for the roles to notice the start or the end of the probe
@@ -68,7 +68,7 @@ class ProbeProcess:
     """The probe as the launcher starts it. Raises SystemExit with its output if it does not start."""
 
     def __init__(self, path: str) -> None:
-        command = [sys.executable, "-m", "dynamix_ps.metrics.network.probe", "--socket", path]
+        command = [sys.executable, "-m", "dynamix_ps.metrics.network.probe.process", "--socket", path]
         self._process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         assert self._process.stdout is not None
         said = self._process.stdout.readline()

@@ -20,7 +20,7 @@ import torch
 from benchmarks.parts.comm_worker import batches, fresh, make_ours
 from dynamix_ps.metrics.network.connection import SourceError
 from dynamix_ps.metrics.network.meter import TrafficMeter
-from dynamix_ps.metrics.network.probe_client import ProbeSource
+from dynamix_ps.metrics.network.probe.client import ProbeSource
 
 MODEL = "cnn"
 WINDOW = 20  # iterations, as in configs/demo.yaml

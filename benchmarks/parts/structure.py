@@ -42,10 +42,7 @@ REMOVABLE = (
     "dynamix_ps/rehearsal/*",
     "dynamix_ps/policy/stigmergy/*",
     *(f"dynamix_ps/policy/ppo/{name}.py" for name in ("adam", "gae", "reward_scale", "rollout", "train", "update")),
-    *(
-        f"dynamix_ps/metrics/network/{name}*.py"
-        for name in ("bcc_", "bpf", "btf", "compiler", "ebpf", "loaded_", "prob", "program")
-    ),
+    "dynamix_ps/metrics/network/ebpf/*",
     "dynamix_ps/integrations/*",
     "dynamix_ps/mxnet.py",
     *(f"dynamix_ps/launch/targets/{system}/*" for system in ("kubernetes", "ray", "slurm")),

@@ -21,11 +21,11 @@ from dynamix_ps.errors import EnvironmentNotReady
 from dynamix_ps.launch.cleanup.holdings import own_scratch_folders
 from dynamix_ps.launch.host.network_probe import SOCKET_NAME
 from dynamix_ps.metrics.network.connection import SourceError
-from dynamix_ps.metrics.network.host_traffic import HostTraffic, PeerTraffic
 from dynamix_ps.metrics.network.monitor import NO_PROBE
-from dynamix_ps.metrics.network.probe import ebpf_probe
-from dynamix_ps.metrics.network.probe_client import ProbeSource
-from dynamix_ps.metrics.network.probe_protocol import DEFAULT_SOCKET, ProbeSnapshot
+from dynamix_ps.metrics.network.probe.client import ProbeSource
+from dynamix_ps.metrics.network.probe.host_traffic import HostTraffic, PeerTraffic
+from dynamix_ps.metrics.network.probe.process import ebpf_collector, run_probe
+from dynamix_ps.metrics.network.probe.protocol import DEFAULT_SOCKET, ProbeSnapshot
 from dynamix_ps.terminal import make_console, print_line
 
 _SOCKET_HELP = f"Socket of the probe (default: ${variables.PROBE}, {DEFAULT_SOCKET}, or that of a run of yours)."
@@ -70,7 +70,7 @@ def serve(path: str) -> int:
 
     Every `dynamix launch` of every user finds it at the default path. Needs root, or CAP_BPF and CAP_PERFMON.
     """
-    return ebpf_probe(path)
+    return run_probe(path, ebpf_collector)
 
 
 @command.command(context_settings={"help_option_names": ["-h", "--help"]})

@@ -71,7 +71,7 @@ VARIABLES: tuple[Variable, ...] = (
     _of_run(
         RUN_ID,
         "Identifier of the run, in the names of its shared memory and in every call to the arbitrator.",
-        "worker_hooks, server_hooks, arbitrator, cli.bpslaunch, metrics.network.owner",
+        "worker_hooks, server_hooks, arbitrator, cli.bpslaunch, metrics.network.probe.owner",
     ),
     _of_run(ARBITRATOR, "Address of the arbitrator, as host:port.", "worker_hooks, server_hooks, arbitrator"),
     _of_run(
@@ -96,7 +96,9 @@ VARIABLES: tuple[Variable, ...] = (
         "worker_hooks, rehearsal",
     ),
     _of_run(
-        ROLE_NAME, "Name of the role in reports, e.g. worker-0.", "worker_hooks, server_hooks, metrics.network.owner"
+        ROLE_NAME,
+        "Name of the role in reports, e.g. worker-0.",
+        "worker_hooks, server_hooks, metrics.network.probe.owner",
     ),
     _of_run(
         HOST, "Name of the role's host in the cluster file; `localhost` where it names none.", "launch.cleanup.release"

@@ -18,7 +18,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import grpc
 
-from dynamix_ps.metrics.network.probe_client import ProbeSource
+from dynamix_ps.metrics.network.probe.client import ProbeSource
 from dynamix_ps.open_files import raise_open_files
 from dynamix_ps.rpc import arbitrator_pb2 as pb
 from dynamix_ps.rpc.auth import GREET, call_metadata, greeting_metadata

@@ -13,8 +13,8 @@ import pytest
 from benchmarks.testbed.ports import free_port
 from dynamix_ps.config.schema import Metrics, Timeouts
 from dynamix_ps.messages import Plan
-from dynamix_ps.metrics.network import probe_client
-from dynamix_ps.metrics.network.probe_client import ProbeSource
+from dynamix_ps.metrics.network.probe import client as probe_client
+from dynamix_ps.metrics.network.probe.client import ProbeSource
 from tests.control_plane import config
 from tests.faults.attacks import ARBITRATOR, GRPC, METRICS, PROBE, Attack, attacks_at
 from tests.faults.stranger import attack

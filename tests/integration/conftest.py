@@ -12,7 +12,7 @@ import pytest
 from benchmarks.testbed import Bed, Link, permitted
 from dynamix_ps.launch.host.network_probe import NetworkProbe
 from dynamix_ps.metrics.network.connection import SourceError
-from dynamix_ps.metrics.network.ebpf import EbpfCollector
+from dynamix_ps.metrics.network.ebpf.collector import EbpfCollector
 from tests.control_plane import config
 from tests.integration.arbitrator_process import ArbitratorProcess
 from tests.launching import wait_for

@@ -7,7 +7,7 @@ import shutil
 
 import pytest
 
-from dynamix_ps.metrics.network.probe_protocol import DEFAULT_SOCKET
+from dynamix_ps.metrics.network.probe.protocol import DEFAULT_SOCKET
 from dynamix_ps.metrics.network.sources import check_levels
 
 EBPF = check_levels()[0]

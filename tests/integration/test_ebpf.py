@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from benchmarks.testbed.ports import free_port
-from dynamix_ps.metrics.network import ebpf
 from dynamix_ps.metrics.network.connection import Connection
-from dynamix_ps.metrics.network.ebpf import CLOSED_KEPT_S, EbpfCollector
+from dynamix_ps.metrics.network.ebpf import collector as ebpf
+from dynamix_ps.metrics.network.ebpf.collector import CLOSED_KEPT_S, EbpfCollector
 from tests.integration.tcp_pairs import WAYS, connect, listener, name, pair
 
 pytestmark = pytest.mark.timeout(90)

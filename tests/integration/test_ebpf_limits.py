@@ -17,11 +17,12 @@ from pathlib import Path
 import pytest
 
 from dynamix_ps.config import variables
-from dynamix_ps.metrics.network import compiler, ebpf
-from dynamix_ps.metrics.network.btf import Btf
-from dynamix_ps.metrics.network.compiler import STATE_CHANGES
 from dynamix_ps.metrics.network.connection import SourceError
-from dynamix_ps.metrics.network.ebpf import EbpfCollector
+from dynamix_ps.metrics.network.ebpf import collector as ebpf
+from dynamix_ps.metrics.network.ebpf import compiler
+from dynamix_ps.metrics.network.ebpf.btf import Btf
+from dynamix_ps.metrics.network.ebpf.collector import EbpfCollector
+from dynamix_ps.metrics.network.ebpf.compiler import STATE_CHANGES
 from tests.integration.tcp_pairs import connect, listener, pair
 from tests.launching import wait_for
 
@@ -170,7 +171,7 @@ def _attach(collector: EbpfCollector, functions: Sequence[str]) -> None:
 
 _HOLDER = """
 import os, sys, time
-from dynamix_ps.metrics.network.ebpf import EbpfCollector
+from dynamix_ps.metrics.network.ebpf.collector import EbpfCollector
 collector = EbpfCollector()
 collector.watch(os.getpid())
 print("loaded", flush=True)
@@ -202,7 +203,7 @@ def test_nothing_stays_in_the_kernel_after_close(loaded: EbpfCollector) -> None:
 
 _IN_NAMESPACE = """
 import os, socket
-from dynamix_ps.metrics.network.ebpf import EbpfCollector
+from dynamix_ps.metrics.network.ebpf.collector import EbpfCollector
 collector = EbpfCollector()
 collector.watch(os.getpid())
 listening = socket.create_server(("127.0.0.1", 0))
@@ -225,7 +226,7 @@ def test_works_in_a_pid_namespace(loaded: EbpfCollector) -> None:
 
 _UNPRIVILEGED = """
 import os
-from dynamix_ps.metrics.network import ebpf
+from dynamix_ps.metrics.network.ebpf import collector as ebpf
 os.setuid(65534)
 try:
     ebpf.EbpfCollector()
@@ -271,7 +272,7 @@ def test_errors_of_compiler_and_verifier_become_the_reason(
 def test_loading_prints_nothing_and_the_second_time_needs_no_compiler(loaded: EbpfCollector) -> None:
     done = subprocess.run([sys.executable, "-c", _HOLDER], input=b"", capture_output=True, check=True)
     assert (done.stdout, done.stderr) == (b"loaded\n", b"")
-    without = "from dynamix_ps.metrics.network import compiler; compiler.load_bcc = None\n" + _HOLDER
+    without = "from dynamix_ps.metrics.network.ebpf import compiler; compiler.load_bcc = None\n" + _HOLDER
     done = subprocess.run([sys.executable, "-c", without], input=b"", capture_output=True, check=True)
     assert (done.stdout, done.stderr) == (b"loaded\n", b"")
 

@@ -9,7 +9,7 @@ import pytest
 from benchmarks.testbed import Bed
 from benchmarks.testbed.byteps_cluster import BedCluster
 from dynamix_ps.config import variables
-from dynamix_ps.metrics.network.ebpf import EbpfCollector
+from dynamix_ps.metrics.network.ebpf.collector import EbpfCollector
 
 pytestmark = [pytest.mark.timeout(90), pytest.mark.alone]
 

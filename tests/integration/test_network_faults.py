@@ -12,7 +12,7 @@ from benchmarks.testbed import Bed
 from benchmarks.testbed.byteps_cluster import BedCluster
 from dynamix_ps.config import variables
 from dynamix_ps.metrics.network.connection import Reading
-from dynamix_ps.metrics.network.ebpf import EbpfCollector
+from dynamix_ps.metrics.network.ebpf.collector import EbpfCollector
 from dynamix_ps.metrics.network.meter import TrafficMeter
 from tests.launching import wait_for
 

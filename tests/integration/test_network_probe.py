@@ -19,14 +19,14 @@ import pytest
 from dynamix_ps.metrics.network.connection import endpoint
 from dynamix_ps.metrics.network.meter import Traffic, rates
 from dynamix_ps.metrics.network.monitor import FIRST_RETRY_S, LONGEST_RETRY_S, NetworkMonitor
-from dynamix_ps.metrics.network.probe_client import ProbeSource
+from dynamix_ps.metrics.network.probe.client import ProbeSource
 from tests.integration.probe_needs import POWERLESS, needs_ebpf, needs_setpriv
 from tests.launching import ROOT, environment, read_until, wait_for
 from tests.probes import false_probe, probe_process
 
 pytestmark = pytest.mark.timeout(120)
 
-REAL = "dynamix_ps.metrics.network.probe"
+REAL = "dynamix_ps.metrics.network.probe.process"
 UNBOUNDED_S = 5.0  # a reading is to take half a second; this is for a machine that is busy with other things
 
 
@@ -110,7 +110,7 @@ def test_a_process_without_any_right_reads_its_own_connections(tmp_path: Path) -
     code = (
         "import sys; sys.path.insert(0, sys.argv[2])\n"
         "from tests.integration.test_network_probe import Pump\n"
-        "from dynamix_ps.metrics.network.probe_client import ProbeSource\n"
+        "from dynamix_ps.metrics.network.probe.client import ProbeSource\n"
         "pump, source = Pump(), ProbeSource(sys.argv[1])\n"
         "source.read(); pump.send(5000); print(sorted(c.bytes_in for c in source.read().connections))\n"
     )

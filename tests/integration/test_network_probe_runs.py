@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from dynamix_ps.metrics.network.probe_client import ProbeSource
+from dynamix_ps.metrics.network.probe.client import ProbeSource
 from tests.integration.probe_needs import POWERLESS, needs_ebpf, needs_no_host_probe, needs_setpriv
 from tests.integration.test_launch_byteps import CLUSTER, TRAIN
 from tests.launching import (
@@ -40,7 +40,7 @@ from pathlib import Path
 from dynamix_ps.exit_codes import exit_code_of
 from dynamix_ps.config.schema import Config
 from dynamix_ps.launch.host.network_probe import NetworkProbe
-from dynamix_ps.metrics.network.probe_client import ProbeSource
+from dynamix_ps.metrics.network.probe.client import ProbeSource
 
 class Events:
     def event(self, kind, **fields):
@@ -285,7 +285,7 @@ def test_the_command_serves_and_shows(tmp_path: Path) -> None:
     path = str(tmp_path / "p.sock")
     role = (
         "import socket, sys, time; sys.path.insert(0, sys.argv[3])\n"
-        "from dynamix_ps.metrics.network.probe_client import ProbeSource\n"
+        "from dynamix_ps.metrics.network.probe.client import ProbeSource\n"
         "source = ProbeSource(sys.argv[1]); source.read()\n"
         "if sys.argv[2] == 'listen':\n"
         "    server = socket.create_server(('127.0.0.1', 0)); print(server.getsockname()[1], flush=True)\n"

@@ -24,8 +24,8 @@ from dynamix_ps.launch.messages.agent_messages import (
 )
 from dynamix_ps.metrics.network.connection import SourceError
 from dynamix_ps.metrics.network.monitor import NetworkMonitor
-from dynamix_ps.metrics.network.probe_client import ProbeSource
-from dynamix_ps.metrics.network.probe_start import ProbeStarting, check_started
+from dynamix_ps.metrics.network.probe.client import ProbeSource
+from dynamix_ps.metrics.network.probe.start import ProbeStarting, check_started
 from tests.integration.test_host_agent import RUN_ID, TRAINS, Rig
 from tests.launching import ROOT, assert_nothing_left, scratch_of, wait_for
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from dynamix_ps.launch.targets.kubernetes.probe_pods import CAPABILITIES
-from dynamix_ps.metrics.network.probe_client import ProbeSource
+from dynamix_ps.metrics.network.probe.client import ProbeSource
 from tests.integration.probe_needs import needs_ebpf, needs_setpriv
 from tests.launching import ROOT, assert_nothing_left, cluster_file, environment, read_until, run_id_in, script
 from tests.other_user import as_another_user
@@ -76,7 +76,7 @@ def test_the_probe_needs_no_more_than_the_capabilities_of_its_manifest() -> None
     probe = subprocess.Popen(
         [
             *("setpriv", f"--bounding-set={bounds}", "--inh-caps=-all", "--no-new-privs", "--"),
-            *(sys.executable, "-m", "dynamix_ps.metrics.network.probe", "--socket", str(path)),
+            *(sys.executable, "-m", "dynamix_ps.metrics.network.probe.process", "--socket", str(path)),
         ],
         cwd=ROOT,
         env=environment(DYNAMIX_CACHE=str(path.parent / "cache")),

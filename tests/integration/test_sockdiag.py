@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import pytest
 
 from dynamix_ps.metrics.network.connection import SourceError
-from dynamix_ps.metrics.network.ebpf import EbpfCollector
+from dynamix_ps.metrics.network.ebpf.collector import EbpfCollector
 from dynamix_ps.metrics.network.sockdiag import SockDiagSource
 from tests.integration.tcp_pairs import WAYS, connect, listener, name, pair
 

@@ -18,16 +18,16 @@ from dynamix_ps.launch.messages.event_log import EventLog
 from dynamix_ps.metrics.network.connection import SourceError
 from dynamix_ps.metrics.network.monitor import IN_WORDS, NO_PROBE, WHAT, describe
 from dynamix_ps.metrics.network.permission import check_permitted
-from dynamix_ps.metrics.network.probe_client import ProbeSource
-from dynamix_ps.metrics.network.probe_protocol import DEFAULT_SOCKET
-from dynamix_ps.metrics.network.probe_start import note_answers, note_refused, note_starting
+from dynamix_ps.metrics.network.probe.client import ProbeSource
+from dynamix_ps.metrics.network.probe.protocol import DEFAULT_SOCKET
+from dynamix_ps.metrics.network.probe.start import note_answers, note_refused, note_starting
 
 SOCKET_NAME = "probe.sock"  # in the scratch folder of a run
 START_LIMIT_S = 60.0  # beside the start of the roles
 WAITED_S = 10.0  # by a run that demands it
 _END_GRACE_S = 3.0
 _CHECK_EVERY_S = 0.05
-_MODULE = "dynamix_ps.metrics.network.probe"
+_MODULE = "dynamix_ps.metrics.network.probe.process"
 _READY = "ready "  # what the probe prints when it answers
 _ERROR = "error: "  # how lines of the probe begin that say why it ends
 

@@ -9,9 +9,9 @@ from typing import Any
 from dynamix_ps.config import variables
 from dynamix_ps.metrics.network.connection import Connection, NetworkSource, Reading, SourceName
 from dynamix_ps.metrics.network.meter import Traffic, TrafficMeter
-from dynamix_ps.metrics.network.probe_client import ProbeSource
-from dynamix_ps.metrics.network.probe_protocol import DEFAULT_SOCKET
-from dynamix_ps.metrics.network.probe_start import ProbeRefused, ProbeStarting, check_started
+from dynamix_ps.metrics.network.probe.client import ProbeSource
+from dynamix_ps.metrics.network.probe.protocol import DEFAULT_SOCKET
+from dynamix_ps.metrics.network.probe.start import ProbeRefused, ProbeStarting, check_started
 
 NO_PROBE = "none"  # as variables.PROBE
 WHAT = "network metrics"  # in events

@@ -78,7 +78,7 @@ def _connection(answer: Any, netns: int) -> Connection:
     info = answer.get_attr("INET_DIAG_INFO") or {}
     local_port, remote_port = answer["idiag_sport"], answer["idiag_dport"]
     return Connection(
-        id=f"{answer['idiag_inode']}-{local_port}-{remote_port}",  # as in ebpf.py
+        id=f"{answer['idiag_inode']}-{local_port}-{remote_port}",  # as in ebpf/collector.py
         pid=os.getpid(),
         netns=netns,
         local=endpoint(answer["idiag_src"], local_port),

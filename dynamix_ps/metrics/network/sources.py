@@ -10,6 +10,7 @@ from pathlib import Path
 
 from dynamix_ps import own_process
 from dynamix_ps.metrics.network.connection import NetworkSource, SourceError
+from dynamix_ps.metrics.network.probe.process import ebpf_collector
 from dynamix_ps.metrics.network.procfs import ProcfsSource
 from dynamix_ps.metrics.network.sockdiag import SockDiagSource
 
@@ -71,10 +72,8 @@ def _made(name: str, make: Callable[[], NetworkSource], gives: str) -> Level:
 
 def _try_ebpf() -> dict[str, str]:
     """Reason and fix of the problem; empty if eBPF works."""
-    from dynamix_ps.metrics.network.ebpf import EbpfCollector
-
     try:
-        EbpfCollector().close()
+        ebpf_collector().close()
     except SourceError as error:
         return {"reason": str(error), "fix": error.fix}
     return {}

@@ -14,8 +14,8 @@ from rich.console import Console
 from dynamix_ps.cli import probe as command
 from dynamix_ps.cli.probe import as_object, render
 from dynamix_ps.errors import EnvironmentNotReady
-from dynamix_ps.metrics.network.host_traffic import PeerTraffic
-from dynamix_ps.metrics.network.probe_protocol import ProbeSnapshot
+from dynamix_ps.metrics.network.probe.host_traffic import PeerTraffic
+from dynamix_ps.metrics.network.probe.protocol import ProbeSnapshot
 from tests.probes import FakeCollector, probe_in_thread
 
 PUSH = PeerTraffic(

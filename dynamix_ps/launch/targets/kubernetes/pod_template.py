@@ -13,7 +13,7 @@ from dynamix_ps.config import variables
 from dynamix_ps.launch.targets.kubernetes.allocation import written
 from dynamix_ps.launch.targets.kubernetes.listening_agent import DEFAULT_PORT
 from dynamix_ps.launch.targets.kubernetes.pods import LAUNCHER, Needs, PodGroup
-from dynamix_ps.metrics.network.probe_protocol import DEFAULT_SOCKET
+from dynamix_ps.metrics.network.probe.protocol import DEFAULT_SOCKET
 
 Manifest = dict[str, Any]
 

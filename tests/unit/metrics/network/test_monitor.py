@@ -14,7 +14,7 @@ import pytest
 from dynamix_ps.metrics.network.connection import Connection, NetworkSource, Reading, SourceError, SourceName
 from dynamix_ps.metrics.network.meter import rates
 from dynamix_ps.metrics.network.monitor import FIRST_RETRY_S, LONGEST_RETRY_S, TRUSTED_AFTER_S, NetworkMonitor
-from dynamix_ps.metrics.network.probe_start import (
+from dynamix_ps.metrics.network.probe.start import (
     ProbeRefused,
     ProbeStarting,
     check_started,

@@ -9,7 +9,7 @@ from typing import Literal
 
 from dynamix_ps.metrics.network.connection import Connection, Reading, SourceName
 from dynamix_ps.metrics.network.meter import Traffic, TrafficMeter, rates
-from dynamix_ps.metrics.network.probe_protocol import ProbeSnapshot, WatchedProcess
+from dynamix_ps.metrics.network.probe.protocol import ProbeSnapshot, WatchedProcess
 
 Direction = Literal["push", "pull", ""]
 

@@ -1,7 +1,7 @@
 /* TCP connections of the watched processes, with the counters that the kernel keeps for each.
  *
  * bcc compiles this program. The offsets of fields (AT_...) come from the running kernel's type information, see
- * ebpf.py; no kernel header is used. Nothing runs per packet: the program notes a connection when its process opens,
+ * collector.py; no kernel header is used. Nothing runs per packet: the program notes a connection when its process opens,
  * writes or reads it, and copies its counters when user space asks (`refresh`) and once more when it closes.
  *
  * The kernel's counters include one byte for SYN and FIN each; here only payload counts (while data is in flight,

@@ -6,7 +6,7 @@ import struct
 
 import pytest
 
-from dynamix_ps.metrics.network.program import MapLayout, Program, with_descriptors, without_descriptors
+from dynamix_ps.metrics.network.ebpf.program import MapLayout, Program, with_descriptors, without_descriptors
 
 _LOAD, _OF_A_MAP, _PLAIN = 0x18, 0x10, 0x00
 

@@ -8,10 +8,10 @@ import platform
 from collections.abc import Mapping
 from typing import Any
 
-from dynamix_ps.metrics.network.bpf import Map, allow_locked_memory, attach, load_function
 from dynamix_ps.metrics.network.connection import SourceError
+from dynamix_ps.metrics.network.ebpf.bpf import Map, allow_locked_memory, attach, load_function
+from dynamix_ps.metrics.network.ebpf.program import Program, with_descriptors
 from dynamix_ps.metrics.network.permission import refused
-from dynamix_ps.metrics.network.program import Program, with_descriptors
 
 
 class LoadedProgram:

@@ -9,12 +9,12 @@ import platform
 from pathlib import Path
 from typing import Any
 
-from dynamix_ps.metrics.network.bcc_loader import load_bcc, own_headers, quiet
-from dynamix_ps.metrics.network.bpf import function_fact
-from dynamix_ps.metrics.network.btf import NEWER_KERNEL, Btf
 from dynamix_ps.metrics.network.connection import SourceError
+from dynamix_ps.metrics.network.ebpf.bcc_loader import load_bcc, own_headers, quiet
+from dynamix_ps.metrics.network.ebpf.bpf import function_fact
+from dynamix_ps.metrics.network.ebpf.btf import NEWER_KERNEL, Btf
+from dynamix_ps.metrics.network.ebpf.program import MapLayout, Program, without_descriptors
 from dynamix_ps.metrics.network.permission import refused
-from dynamix_ps.metrics.network.program import MapLayout, Program, without_descriptors
 
 SOURCE = Path(__file__).with_name("program.c")
 STATE_CHANGES = ("on_state", "on_state_2", "on_state_3")  # program.c says why there are several

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dynamix_ps.metrics.network import probe_protocol
 from dynamix_ps.metrics.network.connection import Connection, SourceError
-from dynamix_ps.metrics.network.probe_protocol import (
+from dynamix_ps.metrics.network.probe import protocol as probe_protocol
+from dynamix_ps.metrics.network.probe.protocol import (
     ProbeSnapshot,
     WatchedProcess,
     decode_reply,

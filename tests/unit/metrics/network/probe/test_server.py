@@ -14,13 +14,14 @@ from pathlib import Path
 import pytest
 
 from dynamix_ps.errors import EnvironmentNotReady
-from dynamix_ps.metrics.network import probe_client, probe_server
 from dynamix_ps.metrics.network.connection import SourceError
-from dynamix_ps.metrics.network.owner import Namespaces, read_owner, role_name
-from dynamix_ps.metrics.network.probe_client import ProbeSource
-from dynamix_ps.metrics.network.probe_protocol import WatchedProcess
-from dynamix_ps.metrics.network.probe_server import Probe, _Client
-from dynamix_ps.metrics.network.probe_socket import ListeningSocket
+from dynamix_ps.metrics.network.probe import client as probe_client
+from dynamix_ps.metrics.network.probe import server as probe_server
+from dynamix_ps.metrics.network.probe.client import ProbeSource
+from dynamix_ps.metrics.network.probe.listening_socket import ListeningSocket
+from dynamix_ps.metrics.network.probe.owner import Namespaces, read_owner, role_name
+from dynamix_ps.metrics.network.probe.protocol import WatchedProcess
+from dynamix_ps.metrics.network.probe.server import Probe, _Client
 from tests.launching import environment, wait_for
 from tests.probes import FakeCollector, connect, connection_of, probe_in_thread
 
@@ -34,7 +35,7 @@ class Clock:
 
 @pytest.fixture(autouse=True)
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Clients that wait as long as a busy machine takes: how long they do is for test_probe_client.py to check."""
+    """Clients that wait as long as a busy machine takes: how long they do is for test_client.py to check."""
     monkeypatch.setattr(probe_client, "LIMIT_S", 30.0)
 
 
@@ -236,7 +237,7 @@ def test_a_process_that_ended_is_forgotten_though_its_child_still_has_the_socket
 ) -> None:
     program = """
 import os, sys
-from dynamix_ps.metrics.network.probe_client import ProbeSource
+from dynamix_ps.metrics.network.probe.client import ProbeSource
 source = ProbeSource(sys.argv[1])
 source.read()
 if os.fork():

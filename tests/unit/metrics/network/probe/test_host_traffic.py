@@ -7,8 +7,8 @@ import math
 import pytest
 
 from dynamix_ps.metrics.network.connection import Connection
-from dynamix_ps.metrics.network.host_traffic import HostTraffic, PeerTraffic, direction
-from dynamix_ps.metrics.network.probe_protocol import ProbeSnapshot, WatchedProcess
+from dynamix_ps.metrics.network.probe.host_traffic import HostTraffic, PeerTraffic, direction
+from dynamix_ps.metrics.network.probe.protocol import ProbeSnapshot, WatchedProcess
 
 WORKER, SERVER, OTHER = (
     WatchedProcess(11, "worker-0", "0badcafe", "a"),

@@ -19,8 +19,8 @@ from types import FrameType
 from typing import Protocol
 
 from dynamix_ps.metrics.network.connection import Connection, SourceError
-from dynamix_ps.metrics.network.owner import Namespaces, read_owner
-from dynamix_ps.metrics.network.probe_protocol import (
+from dynamix_ps.metrics.network.probe.owner import Namespaces, read_owner
+from dynamix_ps.metrics.network.probe.protocol import (
     MAX_REQUEST_BYTES,
     ProbeSnapshot,
     WatchedProcess,

@@ -19,13 +19,13 @@ import time
 from functools import lru_cache
 from typing import Any
 
-from dynamix_ps.metrics.network.bpf import OnDemand, function_fact
-from dynamix_ps.metrics.network.compiler import ON_DEMAND
 from dynamix_ps.metrics.network.connection import Connection, SourceError, endpoint
-from dynamix_ps.metrics.network.foreign_sockets import foreign_sockets
-from dynamix_ps.metrics.network.loaded_program import LoadedProgram
+from dynamix_ps.metrics.network.ebpf.bpf import OnDemand, function_fact
+from dynamix_ps.metrics.network.ebpf.compiler import ON_DEMAND
+from dynamix_ps.metrics.network.ebpf.foreign_sockets import foreign_sockets
+from dynamix_ps.metrics.network.ebpf.loaded_program import LoadedProgram
+from dynamix_ps.metrics.network.ebpf.program_cache import kernel_program
 from dynamix_ps.metrics.network.permission import check_permitted
-from dynamix_ps.metrics.network.program_cache import kernel_program
 
 CLOSED_KEPT_S = 60.0  # long enough for readers that ask every few seconds
 _MAX_PROCESSES = 1024

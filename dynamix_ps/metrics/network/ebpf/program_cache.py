@@ -17,9 +17,9 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from dynamix_ps.config import variables
-from dynamix_ps.metrics.network import btf, compiler, program
-from dynamix_ps.metrics.network.bcc_loader import HEADERS
-from dynamix_ps.metrics.network.program import Program
+from dynamix_ps.metrics.network.ebpf import btf, compiler, program
+from dynamix_ps.metrics.network.ebpf.bcc_loader import HEADERS
+from dynamix_ps.metrics.network.ebpf.program import Program
 
 _KEPT = 16  # files: containers have a pid namespace each, and a home folder may serve many hosts
 _NICE = 10

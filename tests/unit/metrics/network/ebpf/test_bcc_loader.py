@@ -10,9 +10,9 @@ from types import ModuleType
 
 import pytest
 
-from dynamix_ps.metrics.network import bcc_loader
-from dynamix_ps.metrics.network.bcc_loader import HEADERS, load_bcc, own_headers, quiet
 from dynamix_ps.metrics.network.connection import SourceError
+from dynamix_ps.metrics.network.ebpf import bcc_loader
+from dynamix_ps.metrics.network.ebpf.bcc_loader import HEADERS, load_bcc, own_headers, quiet
 
 
 @pytest.fixture(autouse=True)

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from dynamix_ps.metrics.network import probe_client
 from dynamix_ps.metrics.network.connection import SourceError
-from dynamix_ps.metrics.network.probe_client import ProbeSource
-from dynamix_ps.metrics.network.probe_protocol import MAX_REPLY_BYTES
+from dynamix_ps.metrics.network.probe import client as probe_client
+from dynamix_ps.metrics.network.probe.client import ProbeSource
+from dynamix_ps.metrics.network.probe.protocol import MAX_REPLY_BYTES
 from tests.launching import wait_for
 from tests.probes import FakeCollector, connect, connection_of, false_probe, probe_in_thread
 

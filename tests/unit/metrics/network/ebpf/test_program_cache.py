@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from dynamix_ps.config import variables
-from dynamix_ps.metrics.network import btf, compiler, program_cache
-from dynamix_ps.metrics.network.program import MapLayout, Program
-from dynamix_ps.metrics.network.program_cache import kernel_program
+from dynamix_ps.metrics.network.ebpf import btf, compiler, program_cache
+from dynamix_ps.metrics.network.ebpf.program import MapLayout, Program
+from dynamix_ps.metrics.network.ebpf.program_cache import kernel_program
 
 
 class Compiler:

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 from dynamix_ps.config import variables
-from dynamix_ps.metrics.network.probe_protocol import WatchedProcess
+from dynamix_ps.metrics.network.probe.protocol import WatchedProcess
 
 _LONGEST = 64  # characters, as in the protocol
 

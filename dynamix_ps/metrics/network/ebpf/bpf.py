@@ -14,9 +14,9 @@ import resource
 from pathlib import Path
 from typing import Generic, TypeVar
 
-from dynamix_ps.metrics.network.btf import NEWER_KERNEL
 from dynamix_ps.metrics.network.connection import SourceError
-from dynamix_ps.metrics.network.program import MapLayout
+from dynamix_ps.metrics.network.ebpf.btf import NEWER_KERNEL
+from dynamix_ps.metrics.network.ebpf.program import MapLayout
 
 Key = TypeVar("Key", bound="ctypes._CData")
 Value = TypeVar("Value", bound="ctypes._CData")

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from dynamix_ps.metrics.network.btf import KERNEL_BTF, Btf, StructMember, kernel_types
 from dynamix_ps.metrics.network.connection import SourceError
+from dynamix_ps.metrics.network.ebpf.btf import KERNEL_BTF, Btf, StructMember, kernel_types
 
 _INT, _POINTER, _ARRAY, _STRUCT, _UNION, _FORWARD, _TYPEDEF, _CONST = 1, 2, 3, 4, 5, 7, 8, 10
 

@@ -9,7 +9,7 @@ import struct
 import time
 
 from dynamix_ps.metrics.network.connection import NetworkSource, Reading, SourceError, SourceName
-from dynamix_ps.metrics.network.probe_protocol import MAX_REPLY_BYTES, Ask, ProbeSnapshot, decode_reply, encode_request
+from dynamix_ps.metrics.network.probe.protocol import MAX_REPLY_BYTES, Ask, ProbeSnapshot, decode_reply, encode_request
 
 LIMIT_S = 0.5  # for connecting, the request and the whole reply
 _READ_BYTES = 1 << 16
