@@ -23,21 +23,10 @@
     ppo_reference       our PPO against a published one on a public task
     gpu_check           everything that needs a GPU
 
-Shared:
+What they stand on:
 
+    processes           the processes that they start
+    references          floors, limits and other programs with which they compare
+    gpu                 the checks of `gpu_check`, one after the other, and their workers
     class_table         all classes of some packages, as their sources define them
-    roles               scheduler, servers and workers of a benchmark run
-    comm_worker         a worker of `comm`
-    comm_curve_worker   a worker of `comm_curve`
-    comm_limits         what sums over a network can reach at best, and the bars
-    output_worker       a worker of `output`
-    launch_worker       a worker of `launch`
-    first_hour_evaluation   a training of `first_hour` in which worker 0 alone evaluates
-    reporter_process    a process that stands for many workers in `reporters`
-    ppo_trainings       the tasks of `ppo_reference`, and one training
-    memory_floor        the least time that a sum needs in shared memory
-    probe_role          a role of `probe`
-    gpu_checks          the checks of `gpu_check`
-    gpu_run             runs them one after the other
-    gpu_worker          a worker of one check
 """

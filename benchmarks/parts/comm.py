@@ -28,8 +28,8 @@ import psutil
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.parts.comm_worker import BATCH, BLOCK
-from benchmarks.parts.roles import WORKERS, Roles, cpu_s
+from benchmarks.parts.processes.comm_worker import BATCH, BLOCK
+from benchmarks.parts.processes.roles import WORKERS, Roles, cpu_s
 from benchmarks.testbed.byteps_roles import OURS
 from dynamix_ps.byteps_build.build import build_byteps
 from dynamix_ps.byteps_build.progress import Progress
@@ -38,7 +38,7 @@ from dynamix_ps.byteps_build.toolchain import check
 from dynamix_ps.config import variables
 
 IDLE_S = 5.0
-WORKER = ("-m", "benchmarks.parts.comm_worker")
+WORKER = ("-m", "benchmarks.parts.processes.comm_worker")
 
 
 def measure(folder: Path, stock_folder: Path, rounds: int, blocks: int, console: Console) -> dict[str, Any]:

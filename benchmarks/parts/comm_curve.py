@@ -37,9 +37,9 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.parts import memory_floor
-from benchmarks.parts.comm_limits import CASES, MODEL_BARS, ONE_HOST_BARS, Case, judge, summary
-from benchmarks.parts.roles import Roles
+from benchmarks.parts.processes.roles import Roles
+from benchmarks.parts.references import memory_floor
+from benchmarks.parts.references.comm_limits import CASES, MODEL_BARS, ONE_HOST_BARS, Case, judge, summary
 from benchmarks.report.page import KIB, MIB, size_text
 from benchmarks.suite.machine_speed import machine_name
 from benchmarks.testbed import Bed, Link, permitted
@@ -93,7 +93,7 @@ class Curve:
     ) -> Iterator[Row]:
         self._runs += 1
         self._console.print(f"{title}: starts", highlight=False)
-        worker = ["-m", "benchmarks.parts.comm_curve_worker", *arguments]
+        worker = ["-m", "benchmarks.parts.processes.comm_curve_worker", *arguments]
         worker += ["--rendezvous", str(self._folder / f"rendezvous-{self._runs}")]
         worker += ["--blocks", str(self._blocks), "--block-s", str(self._block_s)]
         with Roles(self._folder, OURS, worker, workers=workers, servers=servers, place=place) as running:

@@ -24,9 +24,9 @@ import torch
 import torch.distributed as dist
 from rich.console import Console
 
-from benchmarks.parts.comm_curve_worker import Operation, alternate, batches, fresh
-from benchmarks.parts.comm_worker import Step, make_ours
-from benchmarks.parts.roles import Roles
+from benchmarks.parts.processes.comm_curve_worker import Operation, alternate, batches, fresh
+from benchmarks.parts.processes.comm_worker import Step, make_ours
+from benchmarks.parts.processes.roles import Roles
 from benchmarks.suite.machine_speed import machine_name
 from benchmarks.testbed.byteps_roles import OURS
 from dynamix_ps.comm import open_comm

@@ -2,7 +2,7 @@
 
     python -m benchmarks.parts.gpu_check [--json FILE]
 
-Every check is a run of real processes (benchmarks/parts/gpu_worker.py) under `dynamix launch`. A check that fails does
+Every check is a run of real processes (benchmarks/parts/gpu/worker.py) under `dynamix launch`. A check that fails does
 not stop the others. The JSON file is written after every check. Without a GPU the script says so, tries nothing, and
 ends with 0. With a GPU it ends with 1 if a check failed.
 
@@ -31,8 +31,8 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.parts.gpu_checks import CHECKS
-from benchmarks.parts.gpu_run import Figures, Machine, Outcome, run_checks
+from benchmarks.parts.gpu.checks import CHECKS
+from benchmarks.parts.gpu.run import Figures, Machine, Outcome, run_checks
 
 NO_GPU = "no GPU: nothing was tried"
 LIMIT_S = 450.0

@@ -204,7 +204,7 @@ def launch(file: Path, way: str, folder: Path) -> tuple[str, ...]:
 
 
 def worker(way: str, folder: Path) -> tuple[str, ...]:
-    return ("-m", "benchmarks.parts.launch_worker", way, str(folder))
+    return ("-m", "benchmarks.parts.processes.launch_worker", way, str(folder))
 
 
 def by_dynamix(hosts: Hosts, folder: Path, mode: str) -> list[tuple[str, ...]]:

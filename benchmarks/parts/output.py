@@ -32,7 +32,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.parts.output_worker import AT_ONCE, ITERATIONS, LINES
+from benchmarks.parts.processes.output_worker import AT_ONCE, ITERATIONS, LINES
 
 RATE, WORKERS, LIMIT = 20_000, 2, 1.05
 _LIMIT_S = 300.0
@@ -66,7 +66,7 @@ def measured(kind: str, rounds: int) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as name:
         base = Path(name)
         (base / "cluster.yaml").write_text(_CLUSTER)
-        worker = [sys.executable, "-m", "benchmarks.parts.output_worker"]
+        worker = [sys.executable, "-m", "benchmarks.parts.processes.output_worker"]
         worker += [kind, str(RATE / WORKERS), str(1 + rounds), str(base / "figures.json")]
         command = [sys.executable, "-m", "dynamix_ps.cli.main", "launch", "-c", "cluster.yaml", "--", *worker]
         done = subprocess.run(

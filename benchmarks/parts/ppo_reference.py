@@ -30,7 +30,7 @@ import numpy as np
 from numpy.typing import NDArray
 from rich.table import Table
 
-from benchmarks.parts.ppo_trainings import LEARNERS, TASKS, Episodes
+from benchmarks.parts.references.ppo_trainings import LEARNERS, TASKS, Episodes
 from dynamix_ps.errors import UsageError
 from dynamix_ps.one_thread import ONE_THREAD
 from dynamix_ps.report.plots.style import WORKER_COLOURS

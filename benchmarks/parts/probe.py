@@ -39,8 +39,8 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.parts.comm_worker import BATCH
-from benchmarks.parts.roles import WORKERS, Roles
+from benchmarks.parts.processes.comm_worker import BATCH
+from benchmarks.parts.processes.roles import WORKERS, Roles
 from benchmarks.testbed.byteps_roles import OURS
 from dynamix_ps.metrics.network.probe.client import ProbeSource
 from dynamix_ps.metrics.network.probe.protocol import ProbeSnapshot
@@ -110,7 +110,7 @@ class ProbeProcess:
 def measure(folder: Path, pairs: int, console: Console) -> dict[str, Any]:
     """All figures of the benchmark."""
     path = str(folder / "probe.sock")
-    role = ["-m", "benchmarks.parts.probe_role", "--socket", path, "--log", str(folder)]
+    role = ["-m", "benchmarks.parts.processes.probe_role", "--socket", path, "--log", str(folder)]
     roles = Roles(folder, OURS, role, role)
     probe: ProbeProcess | None = None
     blocks: list[Block] = []

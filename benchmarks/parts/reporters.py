@@ -38,7 +38,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.made_up_cluster import cluster, load
-from benchmarks.parts.reporter_process import Part, Window, run
+from benchmarks.parts.processes.reporter_process import Part, Window, run
 from benchmarks.testbed.ports import free_port
 from dynamix_ps.config import variables
 from dynamix_ps.config.load import dump_config

@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 
 from benchmarks.parts.comm_curve import parse_size, table
-from benchmarks.parts.comm_limits import judge
+from benchmarks.parts.references.comm_limits import judge
 from benchmarks.report.page import size_text
 
 

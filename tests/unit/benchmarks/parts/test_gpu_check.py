@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from benchmarks.parts import gpu_check, gpu_checks
-from benchmarks.parts.gpu_run import Check, CheckFailed, Figures, Machine, Outcome, command, run_checks
+from benchmarks.parts import gpu_check
+from benchmarks.parts.gpu import checks as gpu_checks
+from benchmarks.parts.gpu.run import Check, CheckFailed, Figures, Machine, Outcome, command, run_checks
 
 ONE_GPU = Machine(1, "a card", Path("nowhere"))
 

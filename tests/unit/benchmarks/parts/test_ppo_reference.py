@@ -7,7 +7,7 @@ import pytest
 
 from benchmarks.parts import ppo_reference
 from benchmarks.parts.ppo_reference import LAST_EPISODES, draw, measure, summary
-from benchmarks.parts.ppo_trainings import LEARNERS, TASKS, train_ours
+from benchmarks.parts.references.ppo_trainings import LEARNERS, TASKS, train_ours
 from dynamix_ps.errors import UsageError
 
 STEPS = 1000

@@ -161,7 +161,7 @@ def launch(
         f"{settings}"
         f"timeouts: {{rpc_s: 0.5, lease_s: 1.0, stall_warn_s: 2.0, stall_fail_s: {STALL_FAIL_S}}}\n"
     )
-    worker = ["python", "-m", "benchmarks.parts.gpu_worker", mode, "--device", machine.device, "--out", str(folder)]
+    worker = ["python", "-m", "benchmarks.parts.gpu.worker", mode, "--device", machine.device, "--out", str(folder)]
     worker += ["--shared"] * machine.shared
     arguments = ["-m", "dynamix_ps.cli.main", "launch", "-c", str(config), "--run-dir", str(folder / "run"), "--"]
     gpus = {"NVIDIA_VISIBLE_DEVICES": ",".join(map(str, range(machine.gpus)))} if machine.gpus else {}

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.parts.roles import Roles
+from benchmarks.parts.processes.roles import Roles
 from benchmarks.testbed.byteps_roles import Place
 
 ENDS = ["-c", "pass"]

@@ -1,6 +1,6 @@
 """One process of a check of `benchmarks.parts.gpu_check`. Writes its figures to `worker-RANK.json` in a folder.
 
-python -m benchmarks.parts.gpu_worker MODE --device cuda --out FOLDER
+python -m benchmarks.parts.gpu.worker MODE --device cuda --out FOLDER
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import numpy as np
 import torch
 from torch.nn.functional import cross_entropy
 
-from benchmarks.parts.gpu_run import MEMORY_SIZES, SIZES
+from benchmarks.parts.gpu.run import MEMORY_SIZES, SIZES
 from benchmarks.workloads import models
 from dynamix_ps.comm import Comm, open_comm
 from worker_hooks.sampler import Cursor, GlobalSampler

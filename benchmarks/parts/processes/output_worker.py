@@ -1,4 +1,6 @@
-"""What the workers of `benchmarks.parts.output` run: `python -m benchmarks.parts.output_worker KIND RATE BLOCKS FILE`.
+"""A worker of `benchmarks.parts.output`.
+
+    python -m benchmarks.parts.processes.output_worker KIND RATE BLOCKS FILE
 
 A training whose loop prints RATE lines per second. In turn, a block of ITERATIONS iterations has no output, output to
 a file, and output to the launcher. Then the worker prints as fast as it can. Worker 0 writes to FILE the seconds of

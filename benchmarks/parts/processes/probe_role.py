@@ -1,6 +1,6 @@
 """A role of `benchmarks.parts.probe`: a BytePS server, scheduler or worker that reads its traffic as in a real run.
 
-    python -m benchmarks.parts.probe_role --socket PATH [--log FILE]
+    python -m benchmarks.parts.processes.probe_role --socket PATH [--log FILE]
 
 A worker trains the demo's CNN until it is killed, and writes a line per iteration: its end (monotonic clock, seconds)
 and its duration (seconds). While there is a probe at PATH, a worker reads its traffic at the end of every window, in a
@@ -17,7 +17,7 @@ from pathlib import Path
 
 import torch
 
-from benchmarks.parts.comm_worker import batches, fresh, make_ours
+from benchmarks.parts.processes.comm_worker import batches, fresh, make_ours
 from dynamix_ps.metrics.network.connection import SourceError
 from dynamix_ps.metrics.network.meter import TrafficMeter
 from dynamix_ps.metrics.network.probe.client import ProbeSource

@@ -1,7 +1,7 @@
 """A worker of `benchmarks.parts.comm_curve`: the same sums over our BytePS and over gloo, in alternating blocks.
 
-    python -m benchmarks.parts.comm_curve_worker --rendezvous FILE --sizes BYTES ... [--floor LIBRARY]
-    python -m benchmarks.parts.comm_curve_worker --rendezvous FILE --models NAME ...
+    python -m benchmarks.parts.processes.comm_curve_worker --rendezvous FILE --sizes BYTES ... [--floor LIBRARY]
+    python -m benchmarks.parts.processes.comm_curve_worker --rendezvous FILE --models NAME ...
 
 Worker 0 prints one JSON document per size or model as soon as it is measured.
 """
@@ -21,9 +21,9 @@ import psutil
 import torch
 import torch.distributed as dist
 
-from benchmarks.parts.comm_worker import Batches, make_gloo, make_ours, make_plain
-from benchmarks.parts.memory_floor import MemoryFloor, segment_bytes
-from benchmarks.parts.roles import LIMIT_S, cpu_s
+from benchmarks.parts.processes.comm_worker import Batches, make_gloo, make_ours, make_plain
+from benchmarks.parts.processes.roles import LIMIT_S, cpu_s
+from benchmarks.parts.references.memory_floor import MemoryFloor, segment_bytes
 from benchmarks.workloads.models import make_model
 from dynamix_ps.comm import Comm, open_comm
 

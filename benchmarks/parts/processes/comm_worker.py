@@ -1,6 +1,6 @@
 """A worker of `benchmarks.parts.comm`: trains the same models on the same batches over one of the data planes.
 
-    python -m benchmarks.parts.comm_worker {pair,stock,idle} ...
+    python -m benchmarks.parts.processes.comm_worker {pair,stock,idle} ...
 
 The last line of its output is a JSON document.
 """

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from benchmarks.parts.comm_limits import CASES, PAYLOAD, Case, judge, summary
+from benchmarks.parts.references.comm_limits import CASES, PAYLOAD, Case, judge, summary
 
 MB = 1_000_000
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks.parts.memory_floor import MemoryFloor, build, segment_bytes
+from benchmarks.parts.references.memory_floor import MemoryFloor, build, segment_bytes
 
 
 @pytest.fixture(scope="module")

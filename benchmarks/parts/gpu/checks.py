@@ -1,4 +1,4 @@
-"""What `benchmarks.parts.gpu_check` checks. The workers are in gpu_worker.py."""
+"""What `benchmarks.parts.gpu_check` checks. The workers are in worker.py."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from benchmarks.parts.gpu_run import (
+from benchmarks.parts.gpu.run import (
     MEMORY_SIZES,
     SIZES,
     Check,
@@ -26,7 +26,7 @@ from benchmarks.parts.gpu_run import (
     launch,
     trained,
 )
-from benchmarks.parts.gpu_worker import LATE_S
+from benchmarks.parts.gpu.worker import LATE_S
 
 EXACT = 1e-9  # largest relative difference from one process in float64
 MIXED = 0.01  # with mixed precision: of the way that the weights have gone
@@ -138,7 +138,7 @@ def several_devices(machine: Machine) -> Figures:
     worker = [
         "python",
         "-m",
-        "benchmarks.parts.gpu_worker",
+        "benchmarks.parts.gpu.worker",
         "devices",
         "--device",
         machine.device,
@@ -196,7 +196,7 @@ def ddp(machine: Machine, backend: str, model: str) -> list[Figures]:
     """DistributedDataParallel with its defaults: the same model, batches of the same sizes."""
     folder = Path(tempfile.mkdtemp(prefix="ddp-", dir=machine.folder))
     place = ["--nproc-per-node", str(len(SIZES)), "--master-addr", "127.0.0.1", "--master-port", str(free_port())]
-    worker = ["-m", "benchmarks.parts.gpu_worker", "ddp", "--model", model, "--backend", backend]
+    worker = ["-m", "benchmarks.parts.gpu.worker", "ddp", "--model", model, "--backend", backend]
     worker += ["--device", machine.device, "--out", str(folder), *["--shared"] * machine.shared]
     code, output = command("-m", "torch.distributed.run", *place, *worker)
     found = figures_in(folder)

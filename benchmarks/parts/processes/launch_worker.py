@@ -1,4 +1,4 @@
-"""What the workers of `benchmarks.parts.launch` run: `python -m benchmarks.parts.launch_worker WAY FOLDER`.
+"""What the workers of `benchmarks.parts.launch` run: `python -m benchmarks.parts.processes.launch_worker WAY FOLDER`.
 
 Each notes in the folder when its first iteration was over. A worker of the way `light` does without torch: it says what
 a hook says of its start and its end, and trains nothing.

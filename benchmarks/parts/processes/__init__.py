@@ -1,0 +1,1 @@
+"""The processes that benchmarks of parts start: roles of a run, workers that measure, and those beside them."""
