@@ -5,7 +5,7 @@
 
     own         every example under examples/cluster.yaml: two workers, the second half as fast
     equal       every example under three equal workers
-    evaluation  three equal workers, of which worker 0 alone evaluates between two batches (first_hour_evaluation.py)
+    evaluation  three equal workers; worker 0 alone evaluates between batches (processes/first_hour_evaluation.py)
     speeds      the job of configs/demo.yaml: three workers with speeds of 4 : 2 : 1
     long        examples/torch_cnn.py under three equal workers, for about a minute
 
@@ -174,7 +174,7 @@ def _longer(case: Case, base: Path) -> str:
     """The script of a case, with more passes where it is an example."""
     script, longer = case.script, LONGER.get(case.script, 1) * (LONG if case.part == "long" else 1)
     if script not in LONGER:
-        return str(_ROOT / "benchmarks" / "parts" / f"{script}.py")
+        return str(_ROOT / "benchmarks" / "parts" / "processes" / f"{script}.py")
     text = (_ROOT / "examples" / f"{script}.py").read_text(encoding="utf-8")
     passes = r"(\(epochs=|max_epochs=|^EPOCHS, \w+ = )(\d+)"
     text, found = re.subn(passes, lambda m: f"{m[1]}{int(m[2]) * longer}", text, count=1, flags=re.MULTILINE)
