@@ -29,6 +29,7 @@ import dynamix_ps.rpc  # noqa: F401  switches the handlers off, before a test im
 from dynamix_ps.one_thread import ONE_THREAD
 from tests.left_connections import sockets, tcp_among
 
+# Repeatable in the same process: hypothesis also draws the constants of the modules that are imported by then.
 settings.register_profile("repeatable", derandomize=True, deadline=None)
 settings.register_profile("search", max_examples=1000, deadline=None)
 settings.load_profile("repeatable")
