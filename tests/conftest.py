@@ -16,7 +16,9 @@ A test that leaves a connection open in the process of the tests fails itself, a
 
 from __future__ import annotations
 
+import asyncio
 import gc
+import inspect
 import os
 import signal
 import time
@@ -42,6 +44,16 @@ for name in [name for name in os.environ if name.startswith("SLURM_") or name ==
 
 for name, threads in ONE_THREAD.items():
     os.environ.setdefault(name, threads)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    """A test that is a coroutine runs in an event loop of its own."""
+    if not inspect.iscoroutinefunction(pyfuncitem.obj):
+        return None
+    asyncio.run(pyfuncitem.obj(**{name: pyfuncitem.funcargs[name] for name in pyfuncitem._fixtureinfo.argnames}))
+    return True
+
 
 _CLOSING_S = 10.0  # gRPC closes its connections in threads of its own
 

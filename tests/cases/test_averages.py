@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -13,12 +12,6 @@ from tests.forked import ForkServer, Worker
 
 PLANS = [[2, [8, 24]], [5, [30, 2]], [8, [12, 0]]]
 FIRST = 24 + 8
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[ForkServer]:
-    with ForkServer("dynamix_ps.torch,torch._dynamo") as running:
-        yield running
 
 
 def work(server: ForkServer, folder: Path, own: tuple[dict[str, str], ...] = ()) -> list[Worker]:

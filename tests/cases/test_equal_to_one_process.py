@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -64,12 +63,6 @@ CASES = [
 PLANS = [[1, [8, 24]], [4, [28, 4]]]  # B stays, so that scripts may count on it
 AHEAD = ("one_batch_ahead", "next_batch_before_backward", "copies_one_ahead", "accumulated_ahead", "left_out")
 TOLERANCE = {"gradients.bf16_parameters": 0.02} | {f"loops.{name}": 1e-12 for name in AHEAD}
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[ForkServer]:
-    with ForkServer("dynamix_ps.torch,torch._dynamo") as running:
-        yield running
 
 
 @pytest.mark.parametrize("name", CASES)

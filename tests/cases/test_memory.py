@@ -18,12 +18,6 @@ from tests.forked import ForkServer, Worker
 SIZES = (24, 32, 8)
 
 
-@pytest.fixture(scope="module")
-def server() -> Iterator[ForkServer]:
-    with ForkServer("dynamix_ps.torch,torch._dynamo") as running:
-        yield running
-
-
 @pytest.fixture
 def memory_group() -> Iterator[Path]:
     """A control group that can limit memory."""

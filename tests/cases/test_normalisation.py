@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -10,12 +9,6 @@ import torch
 
 from tests.cases.harness import data, in_double
 from tests.forked import ForkServer
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[ForkServer]:
-    with ForkServer("dynamix_ps.torch,torch._dynamo") as running:
-        yield running
 
 
 @pytest.mark.parametrize("sizes", [(24, 8), (24, 0), (24, 1)], ids=str)

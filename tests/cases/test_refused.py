@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -89,12 +88,6 @@ CASES = {
     "evaluation_over_other_shards": r"worker 0 calls run.evaluate\(\) over 8 shards .*worker 1 calls .* over 7 shards",
 }
 CHANGED_BY_THE_SCRIPT = {"perturbed_weights", "layer_of_one_worker"}
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[ForkServer]:
-    with ForkServer("dynamix_ps.torch,torch._dynamo") as running:
-        yield running
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -21,12 +21,6 @@ LENGTHS = (40, 3, 25, 0, 31, 12, 50, 1, 22)
 SIZES = (12, 5, 3)
 
 
-@pytest.fixture(scope="module")
-def server() -> Iterator[ForkServer]:
-    with ForkServer("dynamix_ps.torch,torch._dynamo") as running:
-        yield running
-
-
 def sample(number: int) -> tuple[int, torch.Tensor, torch.Tensor]:
     x = torch.sin(torch.arange(6.0, dtype=torch.float64) * (number + 1))
     return number, x, x.sum().square()

@@ -31,31 +31,25 @@ def no_collections() -> Iterator[None]:
     gc.enable()
 
 
-def test_it_comes_once_per_decision_when_all_workers_can_have_the_plan(tmp_path: Path) -> None:
-    async def story() -> None:
-        rested: list[Plan] = []
-        bench = Bench(tmp_path, Scripted((32, 64, 128)), rest=lambda: rested.append(bench.plan))
-        bench.register_all()
-        first = bench.plan
-        bench.report(run_under(first, 0)[:2])
-        await bench.arbitrator.step()
-        assert rested == []
-        await bench.window(0, first)
-        assert rested == [Plan(1, (32, 64, 128))]
-
-    asyncio.run(story())
+async def test_it_comes_once_per_decision_when_all_workers_can_have_the_plan(tmp_path: Path) -> None:
+    rested: list[Plan] = []
+    bench = Bench(tmp_path, Scripted((32, 64, 128)), rest=lambda: rested.append(bench.plan))
+    bench.register_all()
+    first = bench.plan
+    bench.report(run_under(first, 0)[:2])
+    await bench.arbitrator.step()
+    assert rested == []
+    await bench.window(0, first)
+    assert rested == [Plan(1, (32, 64, 128))]
 
 
 @pytest.mark.timeout(60)
-def test_it_comes_while_nobody_reports(tmp_path: Path) -> None:
-    async def story() -> None:
-        rested = asyncio.Event()
-        task = asyncio.create_task(Bench(tmp_path, Scripted(), rest=rested.set).arbitrator.run())
-        await rested.wait()
-        task.cancel()
-        await asyncio.wait((task,))
-
-    asyncio.run(story())
+async def test_it_comes_while_nobody_reports(tmp_path: Path) -> None:
+    rested = asyncio.Event()
+    task = asyncio.create_task(Bench(tmp_path, Scripted(), rest=rested.set).arbitrator.run())
+    await rested.wait()
+    task.cancel()
+    await asyncio.wait((task,))
 
 
 def test_much_garbage_is_collected(no_collections: None) -> None:

@@ -27,33 +27,30 @@ def learning_cluster(windows_per_update: int) -> Config:
     return config(policy="ppo", file="fresh", learn=True, windows_per_update=windows_per_update)
 
 
-def test_ppo_learns_is_saved_and_goes_on_after_a_restart(tmp_path: Path) -> None:
+async def test_ppo_learns_is_saved_and_goes_on_after_a_restart(tmp_path: Path) -> None:
     async def windows(bench: Bench, numbers: range) -> None:
         for number in numbers:
             await bench.window(number, bench.plan)
             await bench.learned()
 
-    async def story() -> None:
-        cluster = learning_cluster(2)
-        bench = Bench(tmp_path, make_policy(cluster, 3, np.random.default_rng(0)), cluster)
-        bench.register_all()
-        await windows(bench, range(7))
-        updates = [line["updates"] for line in bench.lines("update")]
-        assert updates in ([1, 2], [1, 2, 3])
-        assert all(line["accepted"] for line in bench.lines("update"))
-        rewards = [line["reward"] for line in bench.lines("plan", "kept")]
-        assert rewards[0] is None
-        assert None not in rewards[1:]
+    cluster = learning_cluster(2)
+    bench = Bench(tmp_path, make_policy(cluster, 3, np.random.default_rng(0)), cluster)
+    bench.register_all()
+    await windows(bench, range(7))
+    updates = [line["updates"] for line in bench.lines("update")]
+    assert updates in ([1, 2], [1, 2, 3])
+    assert all(line["accepted"] for line in bench.lines("update"))
+    rewards = [line["reward"] for line in bench.lines("plan", "kept")]
+    assert rewards[0] is None
+    assert None not in rewards[1:]
 
-        resume = tmp_path / "policy.npz"
-        bench = Bench(tmp_path, make_policy(cluster, 3, np.random.default_rng(1), resume), cluster)
-        bench.register_all(bench.plan)
-        await windows(bench, range(7, 13))
-        again = [line["updates"] for line in bench.lines("update")]
-        assert again == list(range(1, len(again) + 1))
-        assert len(again) > len(updates)
-
-    asyncio.run(story())
+    resume = tmp_path / "policy.npz"
+    bench = Bench(tmp_path, make_policy(cluster, 3, np.random.default_rng(1), resume), cluster)
+    bench.register_all(bench.plan)
+    await windows(bench, range(7, 13))
+    again = [line["updates"] for line in bench.lines("update")]
+    assert again == list(range(1, len(again) + 1))
+    assert len(again) > len(updates)
 
 
 class Student(Scripted):
@@ -79,7 +76,7 @@ class Student(Scripted):
         file.write_bytes(b"weights")
 
 
-def test_decisions_and_heartbeats_go_on_while_the_policy_learns(tmp_path: Path) -> None:
+async def test_decisions_and_heartbeats_go_on_while_the_policy_learns(tmp_path: Path) -> None:
     started, may_end = threading.Event(), threading.Event()
 
     def work() -> str:
@@ -87,53 +84,47 @@ def test_decisions_and_heartbeats_go_on_while_the_policy_learns(tmp_path: Path) 
         assert may_end.wait(30)
         return f"learned in {threading.current_thread() is threading.main_thread()}"
 
-    async def story() -> None:
-        policy = Student(*[(32 + number, 64, 128) for number in range(6)], work=work)
-        bench = Bench(tmp_path, policy)
-        bench.register_all()
-        for number in range(5):
-            await bench.window(number, bench.plan)
-        while not started.is_set():
-            await asyncio.sleep(0.001)
-        assert bench.plan == Plan(5, (36, 64, 128))
-        assert len(bench.arbitrator.heartbeat(1, "life-1", 5)) == 3
-        assert (policy.begun, policy.finished, bench.lines("update")) == (1, [], [])  # one at a time
-        may_end.set()
-        await bench.learned()
-        assert policy.finished == ["learned in False"]
-        assert (tmp_path / "policy.npz").read_bytes() == b"weights"
-        await bench.window(5, bench.plan)
-        await bench.learned()
-        assert len(bench.lines("update")) == 2
-
-    asyncio.run(story())
+    policy = Student(*[(32 + number, 64, 128) for number in range(6)], work=work)
+    bench = Bench(tmp_path, policy)
+    bench.register_all()
+    for number in range(5):
+        await bench.window(number, bench.plan)
+    while not started.is_set():
+        await asyncio.sleep(0.001)
+    assert bench.plan == Plan(5, (36, 64, 128))
+    assert len(bench.arbitrator.heartbeat(1, "life-1", 5)) == 3
+    assert (policy.begun, policy.finished, bench.lines("update")) == (1, [], [])  # one at a time
+    may_end.set()
+    await bench.learned()
+    assert policy.finished == ["learned in False"]
+    assert (tmp_path / "policy.npz").read_bytes() == b"weights"
+    await bench.window(5, bench.plan)
+    await bench.learned()
+    assert len(bench.lines("update")) == 2
 
 
-def test_an_arbitrator_that_is_stopped_leaves_no_update_behind(tmp_path: Path) -> None:
+async def test_an_arbitrator_that_is_stopped_leaves_no_update_behind(tmp_path: Path) -> None:
     may_end = threading.Event()
 
-    async def story() -> None:
-        policy = Student((32, 64, 128), work=lambda: may_end.wait(30))
-        bench = Bench(tmp_path, policy)
-        task = asyncio.create_task(bench.arbitrator.run())
-        bench.register_all()
-        bench.report(run_under(Plan(0, (64, 64, 64)), 0))
-        while not policy.begun:
-            await asyncio.sleep(0.001)
-        task.cancel()
-        await asyncio.wait((task,), timeout=30)
-        assert task.done()
-        may_end.set()
-        assert (policy.finished, bench.lines("update")) == ([], [])
-
-    asyncio.run(story())
+    policy = Student((32, 64, 128), work=lambda: may_end.wait(30))
+    bench = Bench(tmp_path, policy)
+    task = asyncio.create_task(bench.arbitrator.run())
+    bench.register_all()
+    bench.report(run_under(Plan(0, (64, 64, 64)), 0))
+    while not policy.begun:
+        await asyncio.sleep(0.001)
+    task.cancel()
+    await asyncio.wait((task,), timeout=30)
+    assert task.done()
+    may_end.set()
+    assert (policy.finished, bench.lines("update")) == ([], [])
 
 
 @pytest.mark.parametrize(
     ("fails", "what"),
     [({"update": ValueError("singular")}, "policy"), ({"save": OSError("disk full")}, "policy file")],
 )
-def test_learning_that_fails_is_said_and_decisions_go_on(
+async def test_learning_that_fails_is_said_and_decisions_go_on(
     tmp_path: Path, fails: dict[str, Exception], what: str
 ) -> None:
     def work() -> None:
@@ -144,39 +135,33 @@ def test_learning_that_fails_is_said_and_decisions_go_on(
         def save(self, file: Path) -> None:
             raise fails["save"]
 
-    async def story() -> None:
-        bench = Bench(tmp_path, Failing((32, 64, 128), (33, 64, 128), work=work))
-        bench.register_all()
-        for number in range(2):
-            await bench.window(number, bench.plan)
-            await bench.learned()
-        assert bench.plan == Plan(2, (33, 64, 128))
-        assert [line["what"] for line in bench.lines("degraded")] == [what, what]
-
-    asyncio.run(story())
+    bench = Bench(tmp_path, Failing((32, 64, 128), (33, 64, 128), work=work))
+    bench.register_all()
+    for number in range(2):
+        await bench.window(number, bench.plan)
+        await bench.learned()
+    assert bench.plan == Plan(2, (33, 64, 128))
+    assert [line["what"] for line in bench.lines("degraded")] == [what, what]
 
 
-def test_flagged_and_mixed_windows_are_not_learned_from(tmp_path: Path) -> None:
-    async def story() -> None:
-        cluster = learning_cluster(1)
-        bench = Bench(tmp_path, make_policy(cluster, 3, np.random.default_rng(0)), cluster)
-        bench.register_all()
-        await bench.window(0, bench.plan)
-        for number in range(1, 9, 2):
-            bench.report(run_under(bench.plan, number, flagged=True))
-            await bench.arbitrator.step()
-            mixed = run_under(bench.plan, number + 1)
-            mixed[0] = record(0, number + 1, plan_version=0)
-            bench.report(mixed)
-            await bench.arbitrator.step()
-            await bench.learned()
-        assert bench.lines("update") == []
-        for number in range(9, 12):
-            await bench.window(number, bench.plan)
-            await bench.learned()
-        assert bench.lines("update")
-
-    asyncio.run(story())
+async def test_flagged_and_mixed_windows_are_not_learned_from(tmp_path: Path) -> None:
+    cluster = learning_cluster(1)
+    bench = Bench(tmp_path, make_policy(cluster, 3, np.random.default_rng(0)), cluster)
+    bench.register_all()
+    await bench.window(0, bench.plan)
+    for number in range(1, 9, 2):
+        bench.report(run_under(bench.plan, number, flagged=True))
+        await bench.arbitrator.step()
+        mixed = run_under(bench.plan, number + 1)
+        mixed[0] = record(0, number + 1, plan_version=0)
+        bench.report(mixed)
+        await bench.arbitrator.step()
+        await bench.learned()
+    assert bench.lines("update") == []
+    for number in range(9, 12):
+        await bench.window(number, bench.plan)
+        await bench.learned()
+    assert bench.lines("update")
 
 
 class Measuring(Scripted):
@@ -191,21 +176,18 @@ class Measuring(Scripted):
         return super().decide(view)
 
 
-def test_what_the_safety_net_does_is_written_down(tmp_path: Path) -> None:
-    async def story() -> None:
-        cluster = config()
-        net = SafetyNet(Measuring((1,), *[(100, 100, 100)] * 3), Safety(rest_windows=2))
-        bench = Bench(tmp_path, net, cluster)
-        bench.register_all()
-        for number in range(4):
-            await bench.window(number, bench.plan)
-        (line,) = bench.lines("fallback")
-        assert line["window"] == 0
-        assert "proportional shares for 2 windows: its answer was not one finite size per worker" in line["detail"]
-        assert [line["fallback"] for line in bench.lines("plan", "kept")] == [True, True, False, False]
-        state = RunState(3)
-        for line in bench.lines("plan", "kept", "fallback"):
-            state.apply("arbitrator", line)
-        assert state.safety_net == "once, 2 windows"
-
-    asyncio.run(story())
+async def test_what_the_safety_net_does_is_written_down(tmp_path: Path) -> None:
+    cluster = config()
+    net = SafetyNet(Measuring((1,), *[(100, 100, 100)] * 3), Safety(rest_windows=2))
+    bench = Bench(tmp_path, net, cluster)
+    bench.register_all()
+    for number in range(4):
+        await bench.window(number, bench.plan)
+    (line,) = bench.lines("fallback")
+    assert line["window"] == 0
+    assert "proportional shares for 2 windows: its answer was not one finite size per worker" in line["detail"]
+    assert [line["fallback"] for line in bench.lines("plan", "kept")] == [True, True, False, False]
+    state = RunState(3)
+    for line in bench.lines("plan", "kept", "fallback"):
+        state.apply("arbitrator", line)
+    assert state.safety_net == "once, 2 windows"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import dataclasses
 from pathlib import Path
 
@@ -33,46 +32,40 @@ def role_reports(time_s: float, pushed: float, push_busy: float = 0.05) -> list[
     return [*workers, role("server-0", -1, *theirs)]
 
 
-def test_a_policy_sees_links_and_servers_and_the_journal_keeps_them(tmp_path: Path) -> None:
-    async def story() -> None:
-        policy = Scripted(*[(64, 64, 64)] * 2)
-        bench = Bench(tmp_path, policy)
-        bench.register_all()
-        for time_s in (1.0, 2.0):
-            for report in role_reports(time_s, 1000 * time_s, push_busy=0.7):
-                bench.arbitrator.observe(report)
-        quick = {"compute_s": 0.2, "input_s": 0.1}
-        bench.report(run_under(bench.plan, 0, **quick))
-        await bench.arbitrator.step()
-        (view,) = policy.views
-        assert [link.push_bytes_per_s for link in view.links] == [1000, 1000, 1000]
-        assert [link.slow for link in view.links] == ["", "", ""], "that is told after the decision, to people"
-        assert [(server.name, server.push_bytes_per_s) for server in view.servers] == [("server-0", 3000)]
-        (line,) = bench.lines("links")
-        assert line["window"] == 0
-        assert line["links"][2] | {"slow": "link", "rank": 2, "push_busy": pytest.approx(0.7)} == line["links"][2]
-        assert line["links"][2]["push_rtt_s"] is None
-        assert line["servers"][0]["system"]["cpu_ratio"] == 0.5
-
-        for report in role_reports(3.0, 2000 + 5000):
+async def test_a_policy_sees_links_and_servers_and_the_journal_keeps_them(tmp_path: Path) -> None:
+    policy = Scripted(*[(64, 64, 64)] * 2)
+    bench = Bench(tmp_path, policy)
+    bench.register_all()
+    for time_s in (1.0, 2.0):
+        for report in role_reports(time_s, 1000 * time_s, push_busy=0.7):
             bench.arbitrator.observe(report)
-        await bench.window(1, bench.plan)
-        assert policy.views[1].links[2].push_bytes_per_s == 5000  # since the window before, not since the beginning
-        assert replay(bench.file).window == 1
+    quick = {"compute_s": 0.2, "input_s": 0.1}
+    bench.report(run_under(bench.plan, 0, **quick))
+    await bench.arbitrator.step()
+    (view,) = policy.views
+    assert [link.push_bytes_per_s for link in view.links] == [1000, 1000, 1000]
+    assert [link.slow for link in view.links] == ["", "", ""], "that is told after the decision, to people"
+    assert [(server.name, server.push_bytes_per_s) for server in view.servers] == [("server-0", 3000)]
+    (line,) = bench.lines("links")
+    assert line["window"] == 0
+    assert line["links"][2] | {"slow": "link", "rank": 2, "push_busy": pytest.approx(0.7)} == line["links"][2]
+    assert line["links"][2]["push_rtt_s"] is None
+    assert line["servers"][0]["system"]["cpu_ratio"] == 0.5
 
-    asyncio.run(story())
+    for report in role_reports(3.0, 2000 + 5000):
+        bench.arbitrator.observe(report)
+    await bench.window(1, bench.plan)
+    assert policy.views[1].links[2].push_bytes_per_s == 5000  # since the window before, not since the beginning
+    assert replay(bench.file).window == 1
 
 
-def test_without_reports_of_roles_there_are_no_links_and_no_line(tmp_path: Path) -> None:
-    async def story() -> None:
-        policy = Scripted((64, 64, 64))
-        bench = Bench(tmp_path, policy)
-        bench.register_all()
-        await bench.window(0, bench.plan)
-        assert (policy.views[0].links, policy.views[0].servers) == ((), ())
-        assert not bench.lines("links")
-
-    asyncio.run(story())
+async def test_without_reports_of_roles_there_are_no_links_and_no_line(tmp_path: Path) -> None:
+    policy = Scripted((64, 64, 64))
+    bench = Bench(tmp_path, policy)
+    bench.register_all()
+    await bench.window(0, bench.plan)
+    assert (policy.views[0].links, policy.views[0].servers) == ((), ())
+    assert not bench.lines("links")
 
 
 def test_a_report_of_a_worker_that_does_not_exist_is_refused(tmp_path: Path) -> None:
@@ -100,30 +93,24 @@ class Shown:
         self.degradations.append(what)
 
 
-def test_every_closed_window_is_shown_to_the_exporter(tmp_path: Path) -> None:
-    async def story() -> None:
-        shown = Shown()
-        bench = Bench(tmp_path, Scripted((64, 64, 64), ValueError("no idea")), exporter=shown)
-        bench.register_all()
-        await bench.window(0, bench.plan)
-        await bench.window(1, bench.plan)
-        assert shown.windows == [(0, None), (1, None)]
-        assert shown.degradations == ["policy"]
-
-    asyncio.run(story())
+async def test_every_closed_window_is_shown_to_the_exporter(tmp_path: Path) -> None:
+    shown = Shown()
+    bench = Bench(tmp_path, Scripted((64, 64, 64), ValueError("no idea")), exporter=shown)
+    bench.register_all()
+    await bench.window(0, bench.plan)
+    await bench.window(1, bench.plan)
+    assert shown.windows == [(0, None), (1, None)]
+    assert shown.degradations == ["policy"]
 
 
-def test_an_exporter_that_fails_is_degraded_once_and_decisions_go_on(tmp_path: Path) -> None:
-    async def story() -> None:
-        shown = Shown(RuntimeError("port gone"))
-        bench = Bench(tmp_path, Scripted(*[(64, 64, 64)] * 3), exporter=shown)
-        bench.register_all()
-        for number in range(3):
-            await bench.window(number, bench.plan)
-        assert shown.windows == [(0, None)]
-        (line,) = bench.lines("degraded")
-        assert line["what"] == "prometheus"
-        assert "port gone" in line["detail"]
-        assert len(bench.lines("kept")) == 3
-
-    asyncio.run(story())
+async def test_an_exporter_that_fails_is_degraded_once_and_decisions_go_on(tmp_path: Path) -> None:
+    shown = Shown(RuntimeError("port gone"))
+    bench = Bench(tmp_path, Scripted(*[(64, 64, 64)] * 3), exporter=shown)
+    bench.register_all()
+    for number in range(3):
+        await bench.window(number, bench.plan)
+    assert shown.windows == [(0, None)]
+    (line,) = bench.lines("degraded")
+    assert line["what"] == "prometheus"
+    assert "port gone" in line["detail"]
+    assert len(bench.lines("kept")) == 3

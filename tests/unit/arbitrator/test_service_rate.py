@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import math
 from pathlib import Path
 from typing import Any
@@ -35,78 +34,65 @@ class Rated(Bench):
         await self.arbitrator.step()
 
 
-def test_the_rule_decides_where_the_policy_does_not(tmp_path: Path) -> None:
-    async def story() -> None:
-        bench = Rated(tmp_path, Scripted(SIZES, SIZES, (32, 64, 64)))
-        bench.register_all()
-        await bench.close(0, trained_ratio=0.1)
-        assert bench.plan == Plan(0, SIZES), "nearer to the present factor"
-        await bench.close(1, trained_ratio=0.3)
-        assert bench.plan == Plan(1, SIZES, ROOT)
-        await bench.close(2, trained_ratio=0.3)
-        assert bench.plan == Plan(2, (32, 64, 64), ROOT), "sizes change, the factor stays"
-        first, second = bench.lines("plan")
-        assert (first["lr_factor"], first["proposed_lr_step"]) == (ROOT, None)
-        assert second["lr_factor"] == ROOT
-
-    asyncio.run(story())
+async def test_the_rule_decides_where_the_policy_does_not(tmp_path: Path) -> None:
+    bench = Rated(tmp_path, Scripted(SIZES, SIZES, (32, 64, 64)))
+    bench.register_all()
+    await bench.close(0, trained_ratio=0.1)
+    assert bench.plan == Plan(0, SIZES), "nearer to the present factor"
+    await bench.close(1, trained_ratio=0.3)
+    assert bench.plan == Plan(1, SIZES, ROOT)
+    await bench.close(2, trained_ratio=0.3)
+    assert bench.plan == Plan(2, (32, 64, 64), ROOT), "sizes change, the factor stays"
+    first, second = bench.lines("plan")
+    assert (first["lr_factor"], first["proposed_lr_step"]) == (ROOT, None)
+    assert second["lr_factor"] == ROOT
 
 
-def test_a_policy_decides_within_what_it_is_told(tmp_path: Path) -> None:
-    async def story() -> None:
-        policy = Scripted(Decision(SIZES, lr_step=2.0), Decision(SIZES, lr_step=2.0), Decision(SIZES, lr_step=1.0))
-        bench = Rated(tmp_path, policy)
-        bench.register_all()
-        await bench.close(0)
-        assert bench.plan == Plan(1, SIZES, 2.0)
-        await bench.close(1)
-        assert bench.plan == Plan(1, SIZES, 2.0), "at most twice in a hundred iterations"
-        await bench.close(2, trained_ratio=0.9)
-        assert bench.plan == Plan(1, SIZES, 2.0), "a policy that keeps the rate is obeyed"
-        assert [view.lr_steps for view in policy.views][:2] == [STEPS, STEPS[:3]]
-
-    asyncio.run(story())
+async def test_a_policy_decides_within_what_it_is_told(tmp_path: Path) -> None:
+    policy = Scripted(Decision(SIZES, lr_step=2.0), Decision(SIZES, lr_step=2.0), Decision(SIZES, lr_step=1.0))
+    bench = Rated(tmp_path, policy)
+    bench.register_all()
+    await bench.close(0)
+    assert bench.plan == Plan(1, SIZES, 2.0)
+    await bench.close(1)
+    assert bench.plan == Plan(1, SIZES, 2.0), "at most twice in a hundred iterations"
+    await bench.close(2, trained_ratio=0.9)
+    assert bench.plan == Plan(1, SIZES, 2.0), "a policy that keeps the rate is obeyed"
+    assert [view.lr_steps for view in policy.views][:2] == [STEPS, STEPS[:3]]
 
 
-def test_without_decide_no_plan_has_a_factor(tmp_path: Path) -> None:
-    async def story() -> None:
-        bench = Rated(tmp_path, Scripted(Decision(SIZES, lr_step=0.5)), lr="follow")
-        bench.register_all()
-        await bench.close(0, trained_ratio=0.9)
-        assert bench.plan == Plan(0, SIZES)
-        assert bench.lines("kept")[0]["proposed_lr_step"] == 0.5
-
-    asyncio.run(story())
+async def test_without_decide_no_plan_has_a_factor(tmp_path: Path) -> None:
+    bench = Rated(tmp_path, Scripted(Decision(SIZES, lr_step=0.5)), lr="follow")
+    bench.register_all()
+    await bench.close(0, trained_ratio=0.9)
+    assert bench.plan == Plan(0, SIZES)
+    assert bench.lines("kept")[0]["proposed_lr_step"] == 0.5
 
 
-def test_in_mode_observe_the_factor_is_decided_and_recorded_alone(tmp_path: Path) -> None:
-    async def story() -> None:
-        bench = Rated(tmp_path, Scripted(SIZES), mode="observe")
-        bench.register_all()
-        await bench.close(0, trained_ratio=0.5)
-        assert bench.plan == Plan(0, SIZES)
-        assert bench.lines("observed")[0]["lr_factor"] == 0.5
-
-    asyncio.run(story())
+async def test_in_mode_observe_the_factor_is_decided_and_recorded_alone(tmp_path: Path) -> None:
+    bench = Rated(tmp_path, Scripted(SIZES), mode="observe")
+    bench.register_all()
+    await bench.close(0, trained_ratio=0.5)
+    assert bench.plan == Plan(0, SIZES)
+    assert bench.lines("observed")[0]["lr_factor"] == 0.5
 
 
-def test_after_a_restart_the_rate_stays_for_a_window_and_does_not_rise_for_a_hundred_iterations(tmp_path: Path) -> None:
-    async def story() -> None:
-        before = Rated(tmp_path, Scripted(Decision(SIZES, lr_step=0.5)))
-        before.arbitrator._journal.write("started", policy="scripted", workers=3, restarts=0)
-        before.register_all()
-        await before.close(0)
-        assert before.plan == Plan(1, SIZES, 0.5)
-        bench = Rated(tmp_path, Scripted(*[Decision(SIZES, lr_step=2.0)] * 2))
-        bench.iterations = 45
-        bench.register_all(Plan(1, SIZES, 0.5))
-        factors = []
-        for number in (1, 2, 3):
-            await bench.close(number, trained_ratio=0.9)
-            factors.append(bench.plan.lr_factor)
-        assert factors == [0.5, 0.5, 1.0]
-
-    asyncio.run(story())
+async def test_after_a_restart_the_rate_stays_for_a_window_and_does_not_rise_for_a_hundred_iterations(
+    tmp_path: Path,
+) -> None:
+    before = Rated(tmp_path, Scripted(Decision(SIZES, lr_step=0.5)))
+    before.arbitrator._journal.write("started", policy="scripted", workers=3, restarts=0)
+    before.register_all()
+    await before.close(0)
+    assert before.plan == Plan(1, SIZES, 0.5)
+    bench = Rated(tmp_path, Scripted(*[Decision(SIZES, lr_step=2.0)] * 2))
+    bench.iterations = 45
+    bench.register_all(Plan(1, SIZES, 0.5))
+    factors = []
+    for number in (1, 2, 3):
+        await bench.close(number, trained_ratio=0.9)
+        factors.append(bench.plan.lr_factor)
+    assert factors == [0.5, 0.5, 1.0]
 
 
 def test_a_plan_with_a_wrong_factor_is_refused_and_a_right_one_is_adopted(tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -42,17 +41,14 @@ def cluster_file(folder: Path, policy: str) -> Path:
     return file
 
 
-def test_the_arbitrator_decides_with_it_under_the_options_of_the_cluster_file(folder: Path) -> None:
+async def test_the_arbitrator_decides_with_it_under_the_options_of_the_cluster_file(folder: Path) -> None:
     loaded = load_config(cluster_file(folder, "  name: grow_policy:Grow\n  options: {step: 5}\n"), findings)
 
-    async def story() -> None:
-        bench = Bench(folder, make_policy(loaded, 3, np.random.default_rng(0)), loaded)
-        bench.register_all()
-        first = Plan(0, (64, 64, 64))
-        await bench.window(0, first)
-        assert bench.plan.batch_sizes == (69, 69, 69)
-
-    asyncio.run(story())
+    bench = Bench(folder, make_policy(loaded, 3, np.random.default_rng(0)), loaded)
+    bench.register_all()
+    first = Plan(0, (64, 64, 64))
+    await bench.window(0, first)
+    assert bench.plan.batch_sizes == (69, 69, 69)
 
 
 def test_a_run_folder_keeps_its_name_and_options(folder: Path) -> None:
@@ -87,17 +83,14 @@ def test_it_gets_what_its_constructor_names(folder: Path) -> None:
     assert vars(made) == {"rng": rng, "file": Path("saved.npz"), "config": asked}
 
 
-def test_an_answer_that_is_no_decision_leaves_the_sizes_and_is_told(folder: Path) -> None:
+async def test_an_answer_that_is_no_decision_leaves_the_sizes_and_is_told(folder: Path) -> None:
     asked = config().model_copy(update={"policy": PolicySection(name="grow_policy:Resumed")})
 
-    async def story() -> None:
-        bench = Bench(folder, make_policy(asked, 3, np.random.default_rng(0)), asked)
-        bench.register_all()
-        await bench.window(0, Plan(0, (64, 64, 64)))
-        assert bench.plan.batch_sizes == (64, 64, 64)
-        assert "expected a Decision with one batch size per worker" in bench.file.read_text()
-
-    asyncio.run(story())
+    bench = Bench(folder, make_policy(asked, 3, np.random.default_rng(0)), asked)
+    bench.register_all()
+    await bench.window(0, Plan(0, (64, 64, 64)))
+    assert bench.plan.batch_sizes == (64, 64, 64)
+    assert "expected a Decision with one batch size per worker" in bench.file.read_text()
 
 
 @pytest.mark.parametrize(

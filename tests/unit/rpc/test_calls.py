@@ -117,18 +117,15 @@ def test_a_text_has_characters_that_can_be_printed(tmp_path: Path) -> None:
         Calls(Bench(tmp_path, Scripted()).arbitrator).register(me.SerializeToString())
 
 
-def test_a_wrong_window_number_costs_no_decision(tmp_path: Path) -> None:
-    async def story() -> None:
-        bench = Bench(tmp_path, Scripted((32, 64, 128)))
-        bench.register_all()
-        bench.report([record(0, 2**53)])
-        bench.now_s += 1e6
-        for rank in range(3):
-            bench.arbitrator.heartbeat(rank, f"life-{rank}", 1)
-        await bench.window(0, Plan(0, (64, 64, 64)))
-        assert bench.plan == Plan(1, (32, 64, 128))
-
-    asyncio.run(story())
+async def test_a_wrong_window_number_costs_no_decision(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, Scripted((32, 64, 128)))
+    bench.register_all()
+    bench.report([record(0, 2**53)])
+    bench.now_s += 1e6
+    for rank in range(3):
+        bench.arbitrator.heartbeat(rank, f"life-{rank}", 1)
+    await bench.window(0, Plan(0, (64, 64, 64)))
+    assert bench.plan == Plan(1, (32, 64, 128))
 
 
 def test_the_bytes_for_all_workers_are_made_once(tmp_path: Path) -> None:

@@ -72,30 +72,24 @@ async def refusal_of(call: grpc.aio.UnaryUnaryCall[bytes, bytes]) -> grpc.Status
     return refused.value.code()
 
 
-def test_a_connection_that_says_nothing_is_closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_connection_that_says_nothing_is_closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(channel, "IDLE_S", 1)
 
-    async def story() -> None:
-        async with listening(tmp_path) as port:
-            await closed(port)
-
-    asyncio.run(story())
+    async with listening(tmp_path) as port:
+        await closed(port)
 
 
-def test_connections_beyond_the_limit_are_closed_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_connections_beyond_the_limit_are_closed_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(channel, "connection_limit", lambda n_workers: 5)
     monkeypatch.setattr(channel, "IDLE_S", 3600)
 
-    async def story() -> None:
-        async with listening(tmp_path) as port:
-            tasks = [asyncio.create_task(closed(port)) for _ in range(8)]
-            while sum(task.done() for task in tasks) < 3:
-                await asyncio.wait([task for task in tasks if not task.done()], return_when=asyncio.FIRST_COMPLETED)
-            assert sum(task.done() for task in tasks) == 3
-            for task in tasks:
-                task.cancel()
-
-    asyncio.run(story())
+    async with listening(tmp_path) as port:
+        tasks = [asyncio.create_task(closed(port)) for _ in range(8)]
+        while sum(task.done() for task in tasks) < 3:
+            await asyncio.wait([task for task in tasks if not task.done()], return_when=asyncio.FIRST_COMPLETED)
+        assert sum(task.done() for task in tasks) == 3
+        for task in tasks:
+            task.cancel()
 
 
 def test_files_stay_free_for_the_journal(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -105,7 +99,7 @@ def test_files_stay_free_for_the_journal(monkeypatch: pytest.MonkeyPatch) -> Non
     assert channel.connection_limit(3) == channel.SPARE_CONNECTIONS + 12
 
 
-def test_calls_beyond_the_limit_on_those_that_wait_are_cancelled_and_the_others_answered(
+async def test_calls_beyond_the_limit_on_those_that_wait_are_cancelled_and_the_others_answered(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The first call holds the event loop up, and the next one is taken. Of the other 14, five wait: gRPC cancels a
@@ -138,47 +132,38 @@ def test_calls_beyond_the_limit_on_those_that_wait_are_cancelled_and_the_others_
             go_on.set()
             return Counter(call.code().name for call in calls)
 
-    async def story() -> None:
-        monkeypatch.setattr(Arbitrator, "heartbeat", heartbeat)
-        async with listening(tmp_path) as port:
-            assert await asyncio.to_thread(codes, port) == {"OK": 7, "CANCELLED": 9}
-
-    asyncio.run(story())
+    monkeypatch.setattr(Arbitrator, "heartbeat", heartbeat)
+    async with listening(tmp_path) as port:
+        assert await asyncio.to_thread(codes, port) == {"OK": 7, "CANCELLED": 9}
 
 
 def test_the_calls_of_all_workers_may_wait() -> None:
     assert channel.waiting_limit(1024) >= 2 * 1024, "a report and a heartbeat of each"
 
 
-def test_of_the_health_service_only_the_check_is_there(tmp_path: Path) -> None:
-    async def story() -> None:
-        async with listening(tmp_path) as port, grpc.aio.insecure_channel(f"127.0.0.1:{port}") as connection:
-            stub = health_pb2_grpc.HealthStub(connection)
-            reply = await stub.Check(health_pb2.HealthCheckRequest())
-            assert reply.status == health_pb2.HealthCheckResponse.SERVING
-            _, mine = proven(await greeted_async(connection), "/grpc.health.v1.Health/Watch")
-            for metadata, code in (((), "UNAUTHENTICATED"), (mine, "UNIMPLEMENTED")):
-                with pytest.raises(grpc.aio.AioRpcError) as refused:
-                    await stub.Watch(health_pb2.HealthCheckRequest(), metadata=metadata).read()
-                assert refused.value.code().name == code
-
-    asyncio.run(story())
+async def test_of_the_health_service_only_the_check_is_there(tmp_path: Path) -> None:
+    async with listening(tmp_path) as port, grpc.aio.insecure_channel(f"127.0.0.1:{port}") as connection:
+        stub = health_pb2_grpc.HealthStub(connection)
+        reply = await stub.Check(health_pb2.HealthCheckRequest())
+        assert reply.status == health_pb2.HealthCheckResponse.SERVING
+        _, mine = proven(await greeted_async(connection), "/grpc.health.v1.Health/Watch")
+        for metadata, code in (((), "UNAUTHENTICATED"), (mine, "UNIMPLEMENTED")):
+            with pytest.raises(grpc.aio.AioRpcError) as refused:
+                await stub.Watch(health_pb2.HealthCheckRequest(), metadata=metadata).read()
+            assert refused.value.code().name == code
 
 
-def test_compressed_messages_are_refused(tmp_path: Path) -> None:
-    async def story() -> None:
-        async with listening(tmp_path) as port, grpc.aio.insecure_channel(f"127.0.0.1:{port}") as connection:
-            session, send = await greeted_async(connection), connection.unary_unary(HEARTBEAT)
-            call, mine = proven(session, HEARTBEAT)
-            assert await refusal_of(send(call.seal(bytes(100_000)), metadata=mine)) == grpc.StatusCode.INVALID_ARGUMENT
-            call, mine = proven(session, HEARTBEAT)
-            small = send(call.seal(bytes(100_000)), metadata=mine, compression=grpc.Compression.Gzip)
-            assert await refusal_of(small) == grpc.StatusCode.UNIMPLEMENTED
-
-    asyncio.run(story())
+async def test_compressed_messages_are_refused(tmp_path: Path) -> None:
+    async with listening(tmp_path) as port, grpc.aio.insecure_channel(f"127.0.0.1:{port}") as connection:
+        session, send = await greeted_async(connection), connection.unary_unary(HEARTBEAT)
+        call, mine = proven(session, HEARTBEAT)
+        assert await refusal_of(send(call.seal(bytes(100_000)), metadata=mine)) == grpc.StatusCode.INVALID_ARGUMENT
+        call, mine = proven(session, HEARTBEAT)
+        small = send(call.seal(bytes(100_000)), metadata=mine, compression=grpc.Compression.Gzip)
+        assert await refusal_of(small) == grpc.StatusCode.UNIMPLEMENTED
 
 
-def test_a_caller_of_another_run_is_refused_with_a_proof(tmp_path: Path) -> None:
+async def test_a_caller_of_another_run_is_refused_with_a_proof(tmp_path: Path) -> None:
     """Without the proof the client would take the refusal for that of an impostor."""
 
     def story(port: int) -> None:
@@ -190,11 +175,8 @@ def test_a_caller_of_another_run_is_refused_with_a_proof(tmp_path: Path) -> None
             assert "found 'another run', expected 'run-1'" in refused.value.details()
             assert TOKEN not in refused.value.details()
 
-    async def serve() -> None:
-        async with listening(tmp_path) as port:
-            await asyncio.to_thread(story, port)
-
-    asyncio.run(serve())
+    async with listening(tmp_path) as port:
+        await asyncio.to_thread(story, port)
     call, told = Call(bytes(32), 7, "client", "arbitrator"), Call(bytes(32), 7, "arbitrator", "client")
     assert refusal_is_proven(refusal_metadata(told, "NOT_FOUND"), call, "NOT_FOUND")
     assert not refusal_is_proven(refusal_metadata(told, "NOT_FOUND"), call, "FAILED_PRECONDITION")

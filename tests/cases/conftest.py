@@ -1,0 +1,15 @@
+"""Where workers of scripts are forked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.forked import ForkServer
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[ForkServer]:
+    with ForkServer("dynamix_ps.torch,torch._dynamo") as running:
+        yield running
