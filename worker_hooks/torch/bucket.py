@@ -53,18 +53,19 @@ class TorchBucket(Bucket):
             self.memory = comm.allocate(self._values, str(dtype).removeprefix("torch."))
             if first.device.type != "cpu":
                 comm.travels_through(name, self.memory)
-        self._places = self._new_places()
-        sent = torch.zeros_like(self.buffer) if comm.sends_again else None
+        places = self._new_places()
+        sent = torch.zeros_like(places.buffer) if comm.sends_again else None
         self._sent_places = None if sent is None else Places(sent, parameters, statistics)
+        self._use(places)
         self.size_bytes = self.buffer.nbytes
         self.trailer_begin, self.rounded = values, gradients
-        self._missing: set[torch.nn.Parameter] = set()
+        self._missing: set[int] = set()  # numbers of parameters
         self._weight, self._has_samples = 0.0, False
         self.carried: dict[torch.nn.Parameter, torch.Tensor] = {}
         self.present = np.ones(len(parameters), dtype=np.bool_)
         self._has_halves = any(p.dtype != dtype for p in parameters)
         self._placed = False  # every gradient is in its place, where the sum arrives
-        self._apart: set[torch.nn.Parameter] = set()  # whose gradients are tensors of the script
+        self._apart: set[int] = set()  # numbers of parameters whose gradients are tensors of the script
         self._copies = False  # gradients have memory of their own, because the script keeps some
 
     def _new_places(self) -> Places:
@@ -74,56 +75,40 @@ class TorchBucket(Bucket):
             buffer = self._like.new_zeros(self._values)
         return Places(buffer, self.parameters, self._model_statistics)
 
-    @property
-    def buffer(self) -> torch.Tensor:
-        return self._places.buffer
-
-    @property
-    def own(self) -> torch.Tensor:
-        return self._own_places.buffer
-
-    @property
-    def views(self) -> dict[torch.nn.Parameter, torch.Tensor]:
-        """Where the sum of each gradient arrives."""
-        return self._places.views
-
-    @property
-    def own_views(self) -> dict[torch.nn.Parameter, torch.Tensor]:
-        """Where the gradients of this process are sent from."""
-        return self._own_places.views
-
-    @property
-    def _own_places(self) -> Places:
-        return self._sent_places or self._places
+    def _use(self, places: Places) -> None:
+        self._places, self._own_places = places, self._sent_places or places
+        self.buffer, self.own = self._places.buffer, self._own_places.buffer
+        self.views, self.own_views = self._places.views, self._own_places.views
 
     def open(self, weight: float, has_samples: bool) -> None:
         self._weight, self._has_samples = weight, has_samples
         self._apart, keeps = self._places.look()
         if keeps and not self._copies:
             self._places.leave(self.memory)
-            self._places, self._copies = self._new_places(), True
-        self._missing = set(self.views)
+            self._use(self._new_places())
+            self._copies = True
+        self._missing = set(range(len(self.parameters)))
         self._placed = not (self._has_halves or self._copies or self._apart)
         self.present[:] = True
 
-    def take(self, parameter: torch.nn.Parameter) -> None:
-        """Put a new gradient into its place, scaled. Raises TrainingError when it comes twice."""
-        if parameter not in self._missing:
+    def take(self, number: int, gradient: torch.Tensor) -> None:
+        """Put a new gradient of parameter `number` into its place, scaled. Raises TrainingError if it comes twice."""
+        if number not in self._missing:
             raise TrainingError(
                 "a gradient arrived twice in one run.backward(): use checkpoint(..., use_reentrant=False), "
                 "and call run.backward() once for the sum of all losses"
             )
-        self._put(parameter)
-        self._missing.discard(parameter)
+        self._put(number, gradient)
+        self._missing.discard(number)
 
-    def _put(self, parameter: torch.nn.Parameter) -> None:
+    def _put(self, number: int, gradient: torch.Tensor) -> None:
         """The place of the sum becomes the gradient at once: the memory of backward is free for what comes next.
 
         A tensor of the script stays the gradient.
         """
-        gradient, place = parameter.grad, self.own_views[parameter]
-        assert gradient is not None
-        gradient = gradient.detach()
+        parameter, place = self.parameters[number], self.own_views[number]
+        if gradient.requires_grad:
+            gradient = gradient.detach()
         if gradient.is_sparse:
             warnings.warn("sparse gradients are summed as dense ones, which are as large as the weights", stacklevel=2)
             gradient = gradient.to_dense()
@@ -135,8 +120,8 @@ class TorchBucket(Bucket):
             place.copy_(gradient).mul_(self._weight)
         if self.carried and (more := self.carried.pop(parameter, None)) is not None:
             place.add_(more)
-        if parameter.dtype == place.dtype and not self._copies and parameter not in self._apart:
-            parameter.grad = self.views[parameter]
+        if parameter.dtype == place.dtype and not self._copies and number not in self._apart:
+            parameter.grad = self.views[number]
 
     def is_full(self) -> bool:
         return not self._missing
@@ -146,14 +131,14 @@ class TorchBucket(Bucket):
             return
         self._placed = False
         for number, parameter in enumerate(self.parameters):
-            if parameter not in self._missing:
+            if number not in self._missing:
                 continue
             if self._has_samples and parameter.grad is not None:
-                self._put(parameter)  # an earlier backward outside run.backward() has accumulated it
+                self._put(number, parameter.grad)  # an earlier backward outside run.backward() has accumulated it
             elif (more := self.carried.pop(parameter, None)) is not None:
-                self.own_views[parameter].copy_(more)
+                self.own_views[number].copy_(more)
             else:
-                self.own_views[parameter].zero_()
+                self.own_views[number].zero_()
                 self.present[number] = False
         self._missing.clear()
 
@@ -163,7 +148,7 @@ class TorchBucket(Bucket):
         They stay where they are, scaled, so that the script can still drop them by zero_grad(). Where this worker has
         no samples they are set aside, because the gradients of the next batch count for nothing.
         """
-        for parameter, place in self.views.items():
+        for number, (parameter, place) in enumerate(zip(self.parameters, self.views, strict=True)):
             if parameter.grad is None:
                 continue
             if before and weight:
@@ -173,7 +158,7 @@ class TorchBucket(Bucket):
                 earlier = self.carried.get(parameter)
                 scaled = parameter.grad.detach().to_dense().to(place.dtype) * before
                 self.carried[parameter] = scaled if earlier is None else earlier.add_(scaled)
-            if parameter in self._apart:
+            if number in self._apart:
                 parameter.grad.zero_()
             else:
                 parameter.grad = None
@@ -212,25 +197,32 @@ class TorchBucket(Bucket):
                 statistic.data.copy_(place)  # as batch norm does it itself: graphs that know the statistic stay valid
 
     def write_trailer(self, values: NDArray[np.float64]) -> None:
-        self.own[self.trailer_begin :].copy_(torch.from_numpy(values))
+        trailer = self._own_places.trailer
+        if isinstance(trailer, np.ndarray):
+            trailer[:] = values
+        else:
+            trailer.copy_(torch.from_numpy(values))
 
     def read_trailer(self) -> NDArray[np.floating[Any]]:
-        values: NDArray[np.floating[Any]] = self.buffer[self.trailer_begin :].clone().cpu().numpy()
+        trailer = self._places.trailer
+        values: NDArray[np.floating[Any]] = trailer.copy() if isinstance(trailer, np.ndarray) else trailer.cpu().numpy()
         return values
 
     def deliver(self, present: NDArray[np.bool_]) -> None:
         if self._placed:
             return
-        for (parameter, place), has_gradient in zip(self.views.items(), present.tolist(), strict=True):
+        for number, has_gradient in enumerate(present.tolist()):
+            parameter = self.parameters[number]
             if has_gradient:
-                self._deliver(parameter, place)
-            elif parameter in self._apart and parameter.grad is not None:
+                self._deliver(number)
+            elif number in self._apart and parameter.grad is not None:
                 parameter.grad.zero_()
             else:
                 parameter.grad = None  # a worker without samples may have one that counts for nothing
 
-    def _deliver(self, parameter: torch.nn.Parameter, place: torch.Tensor) -> None:
-        gradient, apart = parameter.grad, self._copies or parameter in self._apart
+    def _deliver(self, number: int) -> None:
+        parameter, place = self.parameters[number], self.views[number]
+        gradient, apart = parameter.grad, self._copies or number in self._apart
         if apart and gradient is not None and not gradient.is_sparse:
             gradient.copy_(place)
         elif apart or place.dtype != parameter.dtype:

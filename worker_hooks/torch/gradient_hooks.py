@@ -8,6 +8,7 @@ another one, or let an optimizer step.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any
 
 import torch
@@ -31,7 +32,7 @@ class GradientHooks:
         for name, parameter in parameters:
             for hooks, kind in ((_tensor_hooks(parameter), _OfTensor), (_post_hooks(parameter), _OfParameter)):
                 for key, hook in hooks.items():
-                    if not isinstance(hook, _Kept) and not isinstance(getattr(hook, "__self__", None), Collector):
+                    if not isinstance(hook, _Kept | OwnHook):
                         hooks[key] = kind(self, parameter, name, hook)
                         self._taken[parameter] = name
 
@@ -86,8 +87,8 @@ class GradientHooks:
         self._taken.clear()
 
 
-class Collector:
-    """Whose post-accumulate hooks are the training's own."""
+class OwnHook(partial[None]):
+    """A hook of the training itself, which collects gradients."""
 
 
 class _Kept:

@@ -13,12 +13,12 @@ from dynamix_ps.comm import Comm
 from dynamix_ps.errors import TrainingError
 from worker_hooks import trailer
 from worker_hooks.exchange import GradientExchange, trailer_length
-from worker_hooks.torch.bucket import layout_buckets
-from worker_hooks.torch.gradient_hooks import Collector, GradientHooks
+from worker_hooks.torch.bucket import TorchBucket, layout_buckets
+from worker_hooks.torch.gradient_hooks import GradientHooks, OwnHook
 from worker_hooks.workers import Workers
 
 
-class TorchExchange(GradientExchange, Collector):
+class TorchExchange(GradientExchange):
     """The exchange of all `parameters` (by name) that a training changes."""
 
     def __init__(
@@ -47,19 +47,22 @@ class TorchExchange(GradientExchange, Collector):
         buckets = layout_buckets(trained, statistics_of(norms), bucket_bytes, comm, prefix, behind)
         super().__init__(comm, buckets, workers)
         self._buckets, self._last = buckets, buckets[-1]
-        self._bucket_of = {parameter: bucket for bucket in buckets for parameter in bucket.views}
+        self._bucket_of = {parameter: bucket for bucket in buckets for parameter in bucket.parameters}
         self._names = {parameter: name for name, parameter in parameters.items()}
-        self._hooks = [p.register_post_accumulate_grad_hook(self._on_gradient) for p in trained]  # type: ignore[no-untyped-call]
+        self._hooks = [
+            parameter.register_post_accumulate_grad_hook(OwnHook(self._on_gradient, bucket, number))
+            for bucket in buckets
+            for number, parameter in enumerate(bucket.parameters)
+        ]
 
-    def _on_gradient(self, parameter: torch.nn.Parameter) -> None:
+    def _on_gradient(self, bucket: TorchBucket, number: int, parameter: torch.nn.Parameter) -> None:
         if parameter.grad is None:
             return
         if not self._open:  # a backward outside run.backward() accumulates here; the next run.backward() sends it
             self.touched[parameter] = (id(parameter.grad), parameter.grad._version)
             self.additions += 1
             return
-        bucket = self._bucket_of[parameter]
-        bucket.take(parameter)
+        bucket.take(number, parameter.grad)
         if bucket.is_full():
             self.send_full()
 
@@ -90,7 +93,11 @@ class TorchExchange(GradientExchange, Collector):
 
     def gradient(self) -> dict[torch.nn.Parameter, torch.Tensor]:
         """Of this process, times its weight, before the sum: in the `contribute` of `send_rest`."""
-        return {parameter: place for bucket in self._buckets for parameter, place in bucket.own_views.items()}
+        return {
+            parameter: place
+            for bucket in self._buckets
+            for parameter, place in zip(bucket.parameters, bucket.own_views, strict=True)
+        }
 
     def send_rest(self, contribute: Any) -> None:
         self._script_hooks.close_sum()
@@ -109,14 +116,12 @@ class TorchExchange(GradientExchange, Collector):
         return present + trailer.REACHED * np.array([parameter in reached for parameter in self._bucket_of])
 
     def after_sum(self) -> None:
-        self._script_hooks.after_sum(self._reached_by_any())
-
-    def _reached_by_any(self) -> list[torch.nn.Parameter]:
-        """Parameters whose hooks wait on this worker or on another one."""
         if not self._script_hooks.are_there:
-            return []
-        parameters = list(self._bucket_of)
-        return [parameters[number] for number in trailer.reached(self._received, self._workers.count)]
+            return
+        parameters = list(self._bucket_of)  # whose hooks wait on this worker or on another one:
+        self._script_hooks.after_sum(
+            parameters[number] for number in trailer.reached(self._received, self._workers.count)
+        )
 
     def carry(self, before: float, weight: float) -> None:
         """What backward has accumulated is of batches with weight `before`; the next one has `weight`."""
@@ -156,7 +161,7 @@ class TorchExchange(GradientExchange, Collector):
                 self._kept[parameter] = parameter.grad
         for parameter in self._bucket_of:  # thawed, and a backward has come before this
             if before.lacks(parameter):
-                self.touched[parameter] = (id(parameter.grad), parameter.grad._version)  # type: ignore[union-attr]
+                self.touched[parameter] = (id(parameter.grad), parameter.grad._version)
         self.additions = before.additions
         self.touched.update((p, seen) for p, seen in before.touched.items() if p in self._bucket_of)
         for old in before._buckets:
