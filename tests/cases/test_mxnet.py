@@ -11,7 +11,7 @@ import pytest
 from benchmarks.testbed.byteps_cluster import Cluster
 from dynamix_ps.errors import TrainingError
 from tests.forked import write_cluster_file
-from tests.integration.small_training import NEEDS_MXNET, SAMPLES
+from tests.integration.training.small_training import NEEDS_MXNET, SAMPLES
 
 SCRIPT = "from tests.cases.scripts.mxnet_scripts import main; main()"
 REFUSED = {

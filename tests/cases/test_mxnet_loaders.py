@@ -11,7 +11,7 @@ import pytest
 
 from benchmarks.testbed.byteps_cluster import Cluster
 from tests.forked import write_cluster_file
-from tests.integration.small_training import NEEDS_MXNET
+from tests.integration.training.small_training import NEEDS_MXNET
 
 SCRIPT = "from tests.cases.scripts.mxnet_loaders import main; main()"
 NONE: dict[str, Any] = {}

@@ -44,11 +44,11 @@ SURROUNDINGS = (
     ),
 )
 
-_TRAINING, _LAUNCH = "tests/integration/test_training_faults.py", "tests/integration/test_launch.py"
-_TERMINATION = "tests/integration/test_termination.py"
-_NETWORK = "tests/integration/test_network_faults.py"
+_TRAINING, _LAUNCH = "tests/integration/training/test_training_faults.py", "tests/integration/launch/test_launch.py"
+_TERMINATION = "tests/integration/launch/test_termination.py"
+_NETWORK = "tests/integration/network/test_network_faults.py"
 _HOLDINGS, _RECORDER = "tests/unit/launch/cleanup/test_holdings.py", "tests/unit/report/test_recorder.py"
-_POD = "tests/integration/test_restricted_pod.py"
+_POD = "tests/integration/launch/test_restricted_pod.py"
 
 HELD_ELSEWHERE = (
     HeldElsewhere(
@@ -95,34 +95,34 @@ HELD_ELSEWHERE = (
     HeldElsewhere(
         "sigterm-where-checkpoints-are-saved",
         "a checkpoint is written, and the job goes on from it",
-        "tests/integration/test_termination.py::test_stopping_a_job_leaves_a_checkpoint_that_it_goes_on_from",
+        "tests/integration/launch/test_termination.py::test_stopping_a_job_leaves_a_checkpoint_that_it_goes_on_from",
     ),
     HeldElsewhere("network-link-down-and-up", "counted right after it", f"{_NETWORK}::test_link_down_and_up"),
     HeldElsewhere("network-interface-renamed", "counted right", f"{_NETWORK}::test_interface_renamed"),
     HeldElsewhere(
         "network-cut",
         "workers on both sides give up after timeouts.stall_fail_s, exit 5",
-        "tests/integration/test_network_cut.py::test_workers_on_both_sides_of_a_cut_give_up",
+        "tests/integration/network/test_network_cut.py::test_workers_on_both_sides_of_a_cut_give_up",
     ),
     HeldElsewhere(
         "network-lossy-or-narrow",
         "training goes on, and the record tells which link is slow and why",
-        "tests/integration/test_network_whole_run.py::test_a_lossy_link_and_a_narrow_link_are_told_apart",
+        "tests/integration/network/test_network_whole_run.py::test_a_lossy_link_and_a_narrow_link_are_told_apart",
     ),
     HeldElsewhere(
         "probe-killed",
         "training goes on, which is said once",
-        "tests/integration/test_network_probe_runs.py::test_training_goes_on_when_the_probe_is_killed",
+        "tests/integration/network/test_network_probe_runs.py::test_training_goes_on_when_the_probe_is_killed",
     ),
     HeldElsewhere(
         "probe-hangs",
         "the run ends all the same",
-        "tests/integration/test_network_probe_runs.py::test_a_probe_that_hangs_does_not_keep_the_run_from_ending",
+        "tests/integration/network/test_network_probe_runs.py::test_a_probe_that_hangs_does_not_keep_the_run_from_ending",
     ),
     HeldElsewhere(
         "arbitrator-dies-again-and-again",
         "it is left alone, which is said once",
-        "tests/integration/test_arbitrator_watch.py::test_one_that_dies_again_and_again_is_left_alone",
+        "tests/integration/arbitrator/test_arbitrator_watch.py::test_one_that_dies_again_and_again_is_left_alone",
     ),
     HeldElsewhere(
         "arbitrator-lies",
@@ -137,7 +137,7 @@ HELD_ELSEWHERE = (
     HeldElsewhere(
         "places-differ-after-a-resume",
         "all workers stop in the first iteration",
-        "tests/integration/test_own_checkpoint.py::test_workers_that_load_different_places_stop",
+        "tests/integration/training/test_own_checkpoint.py::test_workers_that_load_different_places_stop",
     ),
     HeldElsewhere("interrupted-twice", "exit 130, all are killed at once", f"{_LAUNCH}::test_the_second_ctrl_c_kills"),
     HeldElsewhere(
@@ -146,7 +146,7 @@ HELD_ELSEWHERE = (
     HeldElsewhere(
         "launcher-out-of-files-at-a-loss",
         "it uses files that it has kept for that, which is said once, and the worker is started again",
-        "tests/integration/test_workers_enter.py::test_a_restart_enters_where_the_launcher_has_no_files_left",
+        "tests/integration/membership/test_workers_enter.py::test_a_restart_enters_where_the_launcher_has_no_files_left",
     ),
     HeldElsewhere(
         "save-killed",

@@ -18,7 +18,7 @@ from dynamix_ps.metrics.network.probe.client import ProbeSource
 from tests.control_plane import config
 from tests.faults.attacks import ARBITRATOR, GRPC, METRICS, PROBE, Attack, attacks_at
 from tests.faults.stranger import attack
-from tests.integration.arbitrator_process import PATIENCE_S, TOKEN, ArbitratorProcess, Worker, wait_until
+from tests.integration.arbitrator.arbitrator_process import PATIENCE_S, TOKEN, ArbitratorProcess, Worker, wait_until
 from tests.other_user import needs_another_user
 from tests.probes import probe_process
 

@@ -7,7 +7,7 @@ import subprocess
 from pathlib import Path
 
 from dynamix_ps.run_record.run_folder import RunFolder
-from tests.integration.elastic_story import Story
+from tests.integration.membership.elastic_story import Story
 from tests.launching import assert_nothing_left, run_id_in, wait_for
 
 # All train until two have for a while.

@@ -20,7 +20,7 @@ from benchmarks.testbed import Bed, Link, permitted
 from dynamix_ps.launch.cleanup.release import release_stale
 from dynamix_ps.run_record.run_folder import RunFolder
 from tests.hosts.noticed_host import UNTIL_ONE_IS_GONE
-from tests.integration.elastic_story import DOUBLE, Story
+from tests.integration.membership.elastic_story import DOUBLE, Story
 from tests.launching import assert_nothing_left, dynamix, run_id_in, wait_for
 
 pytestmark = [

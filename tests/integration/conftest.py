@@ -14,7 +14,7 @@ from dynamix_ps.launch.host.network_probe import NetworkProbe
 from dynamix_ps.metrics.network.connection import SourceError
 from dynamix_ps.metrics.network.ebpf.collector import EbpfCollector
 from tests.control_plane import config
-from tests.integration.arbitrator_process import ArbitratorProcess
+from tests.integration.arbitrator.arbitrator_process import ArbitratorProcess
 from tests.launching import wait_for
 
 # Background jobs of a shell ignore Ctrl-C, and nohup hangups; what is ignored, children inherit, a handler they do not.

@@ -16,7 +16,7 @@ import mxnet as mx
 import numpy as np
 from mxnet import autograd, gluon
 
-from tests.integration.small_training import SAMPLES, make_data, make_weights
+from tests.integration.training.small_training import SAMPLES, make_data, make_weights
 
 Attach = Callable[..., Any]
 

@@ -1,0 +1,239 @@
+"""A small training in an elastic job, something that happens to its workers, and the same training in one process.
+
+A story has two texts of Python. `model` defines `data`, `model`, `optimizers`, and `before(iteration)`, which is
+called first in every iteration. `fault` defines `fault(rank, iteration)`, which is called by every worker in every
+iteration, before the backward pass. Where it needs them, it also defines `attached()`, `stepped(present)`, called
+with the ranks of the sum after every step, and `enough()`, which ends the training. They use `run`. Every worker
+writes down which samples were in every sum, with which factor on the rate. At the end all of them evaluate the model.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from dynamix_ps.arbitrator.journal import DECISIONS
+from dynamix_ps.run_record.json_lines import JsonLinesTail
+from dynamix_ps.run_record.run_folder import RunFolder
+from tests.integration.training.replay import replayed
+from tests.launching import assert_nothing_left, dynamix, launch_by, run_id_in
+
+SAMPLES, WORKERS = 400, 4
+PLAIN = f"""\
+import torch
+torch.manual_seed(0)
+torch.set_num_threads(1)
+data = torch.utils.data.TensorDataset(torch.randn({SAMPLES}, 20), torch.randint(0, 4, ({SAMPLES},)))
+model = torch.nn.Sequential(torch.nn.Linear(20, 64), torch.nn.ReLU(), torch.nn.Linear(64, 4))
+optimizers = [torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)]
+def before(iteration): ...
+"""
+# For long trainings: a ReLU turns a difference in the last digit of float32 into one of 1e-3 in some thousand steps.
+DOUBLE = PLAIN.replace("20), torch", "20).double(), torch").replace(
+    "torch.nn.Linear(64, 4))", "torch.nn.Linear(64, 4)).double()"
+)
+# processes(word) for a script: those of this run with this word in their environment or command line.
+_PROCESSES = """\
+import glob, os, signal, time
+def processes(word):
+    wanted = {word.encode(), f"DYNAMIX_RUN_ID={os.environ['DYNAMIX_RUN_ID']}".encode()}
+    for folder in glob.glob("/proc/[0-9]*"):
+        try:
+            found = open(f"{folder}/environ", "rb").read() + b"\\0" + open(f"{folder}/cmdline", "rb").read()
+        except OSError:
+            continue
+        if wanted <= set(found.split(b"\\0")):
+            yield int(folder.split("/")[2])
+"""
+# kill_server(number, iteration) for a script, while all workers train. It is called in `fault` of this iteration, and
+# waits until every worker has the sums before it, as a worker that lacks one which only this server has is lost, too.
+KILL_SERVER = f"""\
+{_PROCESSES}
+def lines(path):
+    with open(path) as file:
+        return sum(1 for _ in file)
+def kill_server(number, iteration, with_signal=signal.SIGKILL):
+    while min(map(lines, glob.glob("sums-*.jsonl"))) < iteration:
+        time.sleep(0.01)
+    for pid in processes(f"DYNAMIX_ROLE_NAME=server-{{number}}"):
+        os.kill(pid, with_signal)
+"""
+# kill_scheduler() for a script, as soon as one is there. The arbitrator ends with it, and the launcher starts it again.
+KILL_SCHEDULER = f"""\
+{_PROCESSES}
+def kill_scheduler():
+    while not (found := set(processes("DYNAMIX_ROLE_NAME=scheduler")) - set(processes("dynamix_ps.arbitrator"))):
+        time.sleep(0.05)
+    for pid in found:
+        os.kill(pid, signal.SIGKILL)
+"""
+# kill_arbitrator() for a script. What has started the arbitrator starts it again.
+KILL_ARBITRATOR = f"""\
+{_PROCESSES}
+def kill_arbitrator():
+    for pid in processes("dynamix_ps.arbitrator"):
+        os.kill(pid, signal.SIGKILL)
+"""
+_TRAIN = """
+import json, os, pathlib, signal, time
+import numpy
+import dynamix_ps.torch as dynamix
+def attached(): ...
+def stepped(present): ...
+def enough():
+    return True
+FAULT
+first_rate = optimizers[0].param_groups[0]["lr"]
+run = dynamix.attach(model, optimizers, data)
+attached()
+sums = open(f"sums-{run.rank}.jsonl", "w", buffering=1)
+try:
+    while True:
+        for inputs, targets in run.batches(LENGTH):
+            before(run.iteration)
+            for optimizer in optimizers:
+                optimizer.zero_grad()
+            loss = torch.nn.functional.cross_entropy(model(inputs), targets)
+            fault(run.rank, run.iteration)
+            run.backward(loss)
+            rate = optimizers[0].param_groups[0]["lr"]
+            for optimizer in optimizers:
+                optimizer.step()
+            members, step = run._now.sum.view.members, run._now.batch.step
+            present = [rank for rank, member in enumerate(members) if member]
+            numbers = [int(number) for rank in present for number in run._sampler.indices(step, rank)]
+            told = {"present": present, "numbers": numbers, "factor": run._now.rate.factor * rate / first_rate}
+            sizes = list(run._now.sum.view.worker_samples)
+            sums.write(json.dumps({**told, "sizes": sizes, "lag": run._switch.lag}) + "\\n")
+            stepped(present)
+        if enough():
+            break
+finally:
+    pathlib.Path(f"unwound-{run.rank}").touch()
+def score(inputs, targets):
+    return {"loss": float(torch.nn.functional.cross_entropy(model(inputs), targets, reduction="sum"))}
+found = run.evaluate(data, score)["loss"]
+whole = score(*data.tensors)["loss"] / len(data)
+assert abs(found - whole) < 1e-4, f"{found} by all, {whole} by one"
+numpy.savez(f"weights-{run.rank}.npz", *[p.detach().numpy() for p in model.parameters()])
+run.close()
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Story:
+    """One job in `folder`, which begins with so many `workers`.
+
+    It trains so many `iterations`, or so many `epochs`, or one epoch more until `enough()`. `elastic` are further keys
+    of this section of the cluster file, `keys` further lines. `hosts`: what the cluster file says of each, and the
+    command that enters it; none: one host. `servers`: how many, or their list. `script`: trains in place of torch what
+    `model` tells, and writes the same files.
+    """
+
+    folder: Path
+    iterations: int | None
+    fault: str
+    model: str = PLAIN
+    wire: str = "float32"
+    min_workers: int = 2
+    epochs: int | None = None
+    elastic: str = ""
+    keys: str = ""
+    servers: int | str = 2
+    workers: int = WORKERS
+    comm: str = "byteps"
+    hosts: Mapping[str, tuple[str, Sequence[str]]] = field(default_factory=dict)
+    script: str = ""
+
+    def launch(self) -> Any:
+        """Start it: a process with its output in one stream."""
+        self.write()
+        if self.hosts:
+            commands = {name: command for name, (_, command) in self.hosts.items()}
+            return launch_by(commands, self.folder, "cluster.yaml")
+        return self.launch_again()
+
+    def write(self) -> None:
+        """Its cluster file and script."""
+        workers = ", ".join(["{batch: 6}"] * self.workers)
+        hosts = f"hosts: {{{', '.join(f'{name}: {said}' for name, (said, _) in self.hosts.items())}}}, " * bool(
+            self.hosts
+        )
+        servers = f"wire: {self.wire}, servers: {self.servers}, " if self.comm == "byteps" else ""
+        (self.folder / "cluster.yaml").write_text(
+            f"name: t\nrun_dir: runs\ncomm: {self.comm}\ncluster: {{{hosts}{servers}workers: [{workers}]}}\n"
+            f"batch: {{min: 2, max: 64}}\nwindow: 5\nlr_rule: linear\n"
+            f"elastic: {{min_workers: {self.min_workers}{self.elastic}}}\n"
+            f"metrics: {{network: 'off', tensorboard: false}}\ncommand: [python, train.py]\n{self.keys}"
+        )
+        train = (self.script or self.model + _TRAIN).replace("FAULT", self.fault).replace("LENGTH", self._length())
+        (self.folder / "train.py").write_text(train)
+
+    def launch_again(self, *options: str) -> Any:
+        """With options of `dynamix launch`, on this machine."""
+        return dynamix("launch", "-c", "cluster.yaml", *options, cwd=self.folder)
+
+    def _length(self) -> str:
+        if self.iterations is not None:
+            return f"iterations={self.iterations}"
+        return "epochs=run.epoch + 1" if self.epochs is None else f"epochs={self.epochs}"
+
+    def sums(self, rank: int) -> list[dict[str, Any]]:
+        """What a worker has seen so far: of every sum the `present` ranks, `numbers` of samples, `factor` on the rate,
+        `sizes` by rank, and the `lag` from a vote to what it decides.
+        """
+        file = self.folder / f"sums-{rank}.jsonl"
+        lines = file.read_text().split("\n")[:-1] if file.exists() else []
+        return [json.loads(line) for line in lines]
+
+    def planned(self) -> list[tuple[int, ...]]:
+        """The sizes of every decision and plan of the arbitrator, in the order of their versions."""
+        lines = JsonLinesTail(self._run.journal_file).read()
+        plans = [line for line in lines if line["kind"] in ("adopted", *DECISIONS)]
+        return [tuple(line["batch_sizes"]) for line in sorted(plans, key=lambda line: line["version"])]
+
+    def applied(self, rank: int) -> list[tuple[int, ...]]:
+        """The sizes of the arbitrator's plans that a worker has trained by."""
+        lines = JsonLinesTail(self._run.worker_file(rank)).read()
+        return [tuple(line["batch_sizes"]) for line in lines if line["kind"] == "plan_applied"]
+
+    @property
+    def _run(self) -> RunFolder:
+        return RunFolder((self.folder / "runs" / "latest").resolve())
+
+    def weights(self, rank: int) -> list[torch.Tensor]:
+        """The last ones of a worker."""
+        return [torch.from_numpy(array) for array in np.load(self.folder / f"weights-{rank}.npz").values()]
+
+    def check(self, ranks: list[int], rtol: float = 1e-5, sums: list[dict[str, Any]] | None = None) -> None:
+        """These workers have ended with the same weights: those of one process with the same samples and rates.
+
+        `sums`: all of the job, where the first of `ranks` has not seen all.
+        """
+        first, *others = map(self.weights, ranks)
+        assert all(all(map(torch.equal, first, other)) for other in others), "bit for bit"
+        for found, expected in zip(first, replayed(self.model, sums or self.sums(ranks[0])), strict=True):
+            assert torch.allclose(found, expected, rtol=rtol, atol=rtol / 10), (found - expected).abs().max()
+
+    def check_epochs(self, rank: int, sums: list[dict[str, Any]] | None = None) -> None:
+        """The sums of this worker, or all of the job, have every sample once per epoch."""
+        order = [number for one in sums or self.sums(rank) for number in one["numbers"]]
+        epochs = [sorted(order[begin : begin + SAMPLES]) for begin in range(0, len(order), SAMPLES)]
+        assert epochs == [list(range(SAMPLES))] * (self.epochs or len(epochs))
+
+
+def trained(story: Story) -> dict[str, Any]:
+    """Train to the end, which must be a good one. Returns the summary."""
+    job = story.launch()
+    output, _ = job.communicate(timeout=200)
+    assert job.returncode == 0, output
+    record = RunFolder((story.folder / "runs" / "latest").resolve())
+    assert_nothing_left(run_id_in(record.path.name))
+    summary: dict[str, Any] = json.loads(record.summary_json.read_text())
+    return summary

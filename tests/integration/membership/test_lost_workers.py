@@ -1,0 +1,57 @@
+"""Workers of a job are killed while it trains, and the others go on to the result of one process."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from pathlib import Path
+
+import pytest
+
+from dynamix_ps.run_record.json_lines import JsonLinesTail
+from dynamix_ps.run_record.run_folder import RunFolder
+from tests.integration.membership.elastic_story import KILL_ARBITRATOR, Story
+from tests.launching import assert_nothing_left, run_id_in
+
+pytestmark = pytest.mark.timeout(240)
+
+FAULT = (
+    KILL_ARBITRATOR
+    + """
+def fault(rank, iteration):
+    if (rank, iteration) in ((2, 30), (0, 60)):
+        os.kill(os.getpid(), signal.SIGKILL)
+    if (rank, iteration) == (1, 55):
+        kill_arbitrator()
+"""
+)
+
+
+@pytest.mark.parametrize("comm", ["byteps", "gloo"])
+def test_the_others_go_on_to_the_result_of_one_process(comm: str, tmp_path: Path) -> None:
+    """First an ordinary worker is lost, then the arbitrator, and while it is away the worker that leads."""
+    story = Story(tmp_path, None, FAULT, epochs=6, comm=comm)
+    job = story.launch()
+    output, _ = job.communicate(timeout=200)
+    assert job.returncode == 0, output
+    present = [one["present"] for one in story.sums(1)]
+    assert present == [[0, 1, 2, 3]] * 30 + [[0, 1, 3]] * 30 + [[1, 3]] * (len(present) - 60)
+    story.check_epochs(1)
+    story.check([1, 3])
+
+    folder = RunFolder((tmp_path / "runs" / "latest").resolve())
+    summary = json.loads(folder.summary_json.read_text())
+    assert summary["reason"].startswith(
+        "2 of 4 workers finished: worker-2 was killed by SIGKILL at iteration 30; worker-0"
+    )
+    assert [loss.split(",")[0] for loss in summary["losses"]] == [
+        "3 of 4 workers from iteration 30: worker 2 lost",
+        "2 of 4 workers from iteration 60: worker 0 lost",
+    ]
+    assert [row["state"] for row in summary["per_worker"]] == ["lost", "finished", "lost", "finished"]
+    starts = [line["restarts"] for line in JsonLinesTail(folder.journal_file).read() if line["kind"] == "started"]
+    assert starts == [0, 1], "it decided on the second loss by what it had written of the first"
+    there = [tuple(rank for rank, size in enumerate(sizes) if size) for sizes in story.planned()]
+    assert [ranks for ranks, _ in itertools.groupby(there)][-2:] == [(0, 1, 3), (1, 3)], "its plans are of those there"
+    assert {sum(sizes) for sizes in story.planned()} == {24}
+    assert_nothing_left(run_id_in(folder.path.name))

@@ -1,0 +1,381 @@
+"""Workers of a job are killed while it trains. Others enter, and all end with the result of one process."""
+
+from __future__ import annotations
+
+import csv
+import itertools
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks.studies import decided_windows
+from dynamix_ps.run_record.run_folder import RunFolder
+from tests.integration.membership.elastic_story import DOUBLE, KILL_SERVER, PLAIN, Story
+from tests.launching import assert_nothing_left, dynamix, run_id_in, wait_for
+
+pytestmark = pytest.mark.timeout(300)
+
+# Those in KILLED get a signal in this iteration, the first time, and server 0 is killed in iteration SERVER_AT. All
+# train until there were four for 20 iterations, by a plan of the arbitrator: the sums tell. A scheduler belongs to the
+# state that a newcomer gets.
+FAULT = (
+    KILL_SERVER
+    + """\
+scheduler = torch.optim.lr_scheduler.ExponentialLR(optimizers[0], 0.9999)
+first = os.environ["DYNAMIX_STARTS"] == "0"
+whole = 0  # iterations with all workers after the last loss
+def attached():
+    run.register(scheduler=scheduler)
+def fault(rank, iteration):
+    if first and KILLED.get(rank) == iteration:
+        while not run._session.may_leave:
+            time.sleep(0.01)
+        os.kill(os.getpid(), signal.SIGNAL)
+    if first and (rank, iteration) == (1, SERVER_AT):
+        kill_server(0, iteration)
+def stepped(present):
+    global whole
+    scheduler.step()
+    planned = len(present) == 4 and not run._switch._entered
+    whole = whole + 1 if planned and run.iteration > max(KILLED.values()) + 1 else 0
+    time.sleep(0.02)  # a longer training is no better test
+def enough():
+    return whole >= 20
+"""
+)
+
+
+def story_of(
+    folder: Path,
+    killed: dict[int, int],
+    by: str,
+    keep: str = "global",
+    prefetch: int = 0,
+    server_at: int = -1,
+    comm: str = "byteps",
+) -> Story:
+    fault = FAULT.replace("KILLED", repr(killed)).replace("SIGNAL", by).replace("SERVER_AT", str(server_at))
+    elastic, keys = f", restarts: 3, keep: {keep}", f"prefetch: {prefetch}\n"
+    return Story(folder, None, fault, DOUBLE, elastic=elastic, keys=keys, comm=comm)
+
+
+def join_when_left(folder: Path, job: Any, words: str, rank: int = 2) -> None:
+    """`dynamix join` when this worker has left, and what it says."""
+    records = folder / "runs" / "latest" / "workers" / f"worker-{rank}.jsonl"
+    left = '"worker_left"'
+    wait_for(lambda: (records.exists() and left in records.read_text()) or job.poll() is not None, "leave", limit_s=120)
+    asking = dynamix("join", str(rank), cwd=folder)
+    told, _ = asking.communicate(timeout=120)
+    assert asking.returncode == 0 and told.startswith(words), told
+
+
+@pytest.mark.parametrize(
+    ("killed", "server_at", "keep", "prefetch"),
+    [({2: 30}, -1, "global", 0), ({0: 30, 3: 30}, -1, "local", 2), ({2: 30}, 20, "global", 0)],
+    ids=["one", "the first too", "after a server"],
+)
+def test_a_restart_enters(tmp_path: Path, killed: dict[int, int], server_at: int, keep: str, prefetch: int) -> None:
+    """The second time the one that leads is lost, and so is another; and batches are prepared ahead."""
+    story = story_of(tmp_path, killed, "SIGKILL", keep, prefetch, server_at)
+    job = story.launch()
+    output, _ = job.communicate(timeout=260)
+    assert job.returncode == 0, output
+    story.check([1, 0, 2, 3], rtol=1e-9)
+    story.check_epochs(1)
+    sums = story.sums(1)  # of a worker that was there all the time
+    for rank in killed:
+        told = story.sums(rank)
+        assert told == sums[-len(told) :], "a newcomer follows the others, and then sees the same sums"
+        there = [rank in one["present"] for one in told]
+        assert there == sorted(there) and not there[0] and there[-1], "first it follows, then it is there"
+        assert [one["sizes"][rank] > 0 for one in told] == there, "with its share"
+        planned = [sizes[rank] > 0 for sizes in story.planned()]
+        changes = [has_some for has_some, _ in itertools.groupby(planned[planned.index(False) :])]
+        assert changes[:2] == [False, True], "so it does in plans"
+        applied = [sizes[rank] > 0 for sizes in story.applied(1)]
+        assert not all(applied) and applied[-1], "which all train by"
+    if keep == "global":
+        assert {sum(sizes) for sizes in (*story.planned(), *story.applied(1))} == {24}
+    folder = RunFolder((tmp_path / "runs" / "latest").resolve())
+    summary = json.loads(folder.summary_json.read_text())
+    assert summary["reason"] in ("all workers finished", "all workers finished; server-0 was killed by SIGKILL")
+    of_workers = [arrival for arrival in summary["arrivals"] if " workers from iteration " in arrival]
+    assert summary["losses"] and of_workers[-1].startswith("4 of 4 workers")
+    assert [row["state"] for row in summary["per_worker"]] == ["finished"] * 4
+    assert_nothing_left(run_id_in(folder.path.name))
+
+
+# Before a worker is killed, the launcher has no file left that it may open.
+NO_FILES = """
+import resource
+_, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # one that is started again has the launcher's limit
+before_limit = fault
+def fault(rank, iteration):
+    if first and KILLED.get(rank) == iteration:
+        launcher = os.getppid()
+        highest = max(map(int, os.listdir(f"/proc/{launcher}/fd")))
+        resource.prlimit(launcher, resource.RLIMIT_NOFILE, (highest + 1, most))
+    before_limit(rank, iteration)
+"""
+
+
+def test_a_restart_enters_where_the_launcher_has_no_files_left(tmp_path: Path) -> None:
+    story = story_of(tmp_path, {2: 30}, "SIGKILL", comm="gloo")
+    job = replace(story, fault=story.fault + NO_FILES.replace("KILLED", "{2: 30}")).launch()
+    output, _ = job.communicate(timeout=260)
+    assert job.returncode == 0, output
+    assert output.count("open files of the launcher") >= 1, output
+    story.check([1, 0, 2, 3], rtol=1e-9)
+    folder = RunFolder((tmp_path / "runs" / "latest").resolve())
+    summary = json.loads(folder.summary_json.read_text())
+    assert summary["reason"] == "all workers finished"
+    assert summary["arrivals"][-1].startswith("4 of 4 workers")
+    assert_nothing_left(run_id_in(folder.path.name))
+
+
+# Which one is killed while the newcomer follows, and has not caught up; each once.
+WHILE_FOLLOWING = """
+import pathlib
+before_following = fault
+def fault(rank, iteration):
+    before_following(rank, iteration)
+    following = run._follows if rank == 2 else any(not giver.is_ready for giver in run._givers.values())
+    marker = pathlib.Path("killed-while-following")
+    if rank == STRUCK and following and not marker.exists():
+        marker.touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+@pytest.mark.parametrize("struck", [0, 2], ids=["the one it follows", "the newcomer"])
+def test_it_begins_again_when_one_of_both_is_lost_while_it_follows(tmp_path: Path, struck: int) -> None:
+    story = story_of(tmp_path, {2: 30}, "SIGKILL")
+    story = replace(story, fault=story.fault + WHILE_FOLLOWING.replace("STRUCK", str(struck)))
+    job = story.launch()
+    output, _ = job.communicate(timeout=260)
+    assert job.returncode == 0, output
+    assert (tmp_path / "killed-while-following").exists()
+    story.check([1, 0, 2, 3], rtol=1e-9)
+    story.check_epochs(1)
+    assert_nothing_left(run_id_in((tmp_path / "runs" / "latest").resolve().name))
+
+
+# Worker 0 leaves while worker 2 follows it, which takes no sum of it before. All train until worker 2 has entered.
+THE_ONE_IT_FOLLOWS_LEAVES = """
+import pathlib
+before_following = fault
+gone = pathlib.Path("unwound-0")
+def fault(rank, iteration):
+    before_following(rank, iteration)
+    if rank == 0 and run._givers:
+        os.kill(os.getpid(), signal.SIGUSR1)
+    while rank == 2 and run._follows and not gone.exists():
+        time.sleep(0.01)
+def stepped(present):
+    global whole
+    scheduler.step()
+    whole = whole + 1 if present == [1, 2, 3] else 0
+    time.sleep(0.02)
+"""
+
+
+@pytest.mark.parametrize("by", ["SIGKILL", "SIGUSR1"], ids=["a restart", "the command"])
+def test_it_enters_though_the_one_it_follows_leaves(tmp_path: Path, by: str) -> None:
+    """The first time it ends with that one. That does not count: it was started again as often as it may be."""
+    story = story_of(tmp_path, {2: 30}, by)
+    restarts = int(by == "SIGKILL")
+    story = replace(story, fault=story.fault + THE_ONE_IT_FOLLOWS_LEAVES, elastic=f", restarts: {restarts}")
+    job = story.launch()
+    if not restarts:
+        join_when_left(tmp_path, job, "worker 2 has entered; 3 workers go on from iteration ")
+    output, _ = job.communicate(timeout=260)
+    assert job.returncode == 0, output
+    story.check([1, 2, 3], rtol=1e-9)
+    story.check_epochs(1)
+    folder = RunFolder((tmp_path / "runs" / "latest").resolve())
+    events = [json.loads(line) for line in folder.events_file.read_text().splitlines()]
+    assert [event["role"] for event in events if event["kind"] == "kept_out"] == ["worker-2"]
+    assert [event["restarts"] for event in events if event["kind"] == "role_restarted"] == [1, 2]
+    assert_nothing_left(run_id_in(folder.path.name))
+
+
+@pytest.mark.parametrize(
+    ("comm", "killed", "keep", "keys"),
+    [
+        ("byteps", {2: 30}, "global", "policy: {name: static}\nlr: decide\n"),
+        ("gloo", {2: 30}, "global", ""),
+        ("gloo", {0: 30, 3: 30}, "local", "prefetch: 2\n"),
+    ],
+    ids=["byteps", "gloo", "gloo, the first too"],
+)
+def test_where_nobody_can_follow_the_others_wait_for_the_copy(
+    tmp_path: Path, comm: str, killed: dict[int, int], keep: str, keys: str
+) -> None:
+    story = replace(story_of(tmp_path, killed, "SIGKILL", keep, comm=comm), keys=keys)
+    job = story.launch()
+    output, _ = job.communicate(timeout=260)
+    assert job.returncode == 0, output
+    story.check([1, 0, 2, 3], rtol=1e-9)
+    story.check_epochs(1)
+    sums = story.sums(1)
+    for rank in killed:
+        told = story.sums(rank)
+        assert told == sums[-len(told) :] and all(rank in one["present"] and one["sizes"][rank] for one in told)
+    folder = RunFolder((tmp_path / "runs" / "latest").resolve())
+    summary = json.loads(folder.summary_json.read_text())
+    assert summary["losses"] and summary["arrivals"][-1].startswith("4 of 4 workers")
+    assert [row["state"] for row in summary["per_worker"]] == ["finished"] * 4
+    assert_nothing_left(run_id_in(folder.path.name))
+
+
+# Where all wait for the copy: the one that gives it is killed when it has, or the newcomer when it has it; each once.
+WHILE_ENTERING = """
+import pathlib
+register = attached
+marker = pathlib.Path("killed-while-entering")
+def die():
+    marker.touch()
+    os.kill(os.getpid(), signal.SIGKILL)
+def attached():
+    register()
+    give = run._session.give_state
+    def give_state(*arguments):
+        given = give(*arguments)
+        if run.rank == STRUCK and not marker.exists():
+            die()
+        return given
+    run._session.give_state = give_state
+    if not first and run.rank == STRUCK and not marker.exists():
+        die()
+"""
+
+
+@pytest.mark.parametrize("struck", [0, 2], ids=["the one that gives", "the newcomer"])
+def test_it_enters_a_ring_again_when_one_of_both_is_lost(tmp_path: Path, struck: int) -> None:
+    story = story_of(tmp_path, {2: 30}, "SIGKILL", comm="gloo")
+    story = replace(story, fault=story.fault + WHILE_ENTERING.replace("STRUCK", str(struck)))
+    job = story.launch()
+    output, _ = job.communicate(timeout=260)
+    assert job.returncode == 0, output
+    assert (tmp_path / "killed-while-entering").exists()
+    story.check([1, 0, 2, 3], rtol=1e-9)
+    story.check_epochs(1)
+    assert_nothing_left(run_id_in((tmp_path / "runs" / "latest").resolve().name))
+
+
+# The newcomer has a cluster file of its own. The others train until it has been refused.
+OTHER_FILE = """
+if not first:
+    text = open(os.environ["DYNAMIX_CONFIG"]).read().replace("window: 5", "window: 6")
+    os.environ["DYNAMIX_CONFIG"] = os.path.abspath("theirs.yaml")
+    pathlib.Path("theirs.yaml").write_text(text.replace("max: 64", "max: 48"))
+def stepped(present):
+    scheduler.step()
+    time.sleep(0.02)
+def enough():
+    return "error: the cluster files" in open("runs/latest/logs/worker-2.log").read()
+"""
+
+
+@pytest.mark.parametrize("comm", ["byteps", "gloo"])
+def test_one_with_another_cluster_file_is_refused_and_the_others_go_on(tmp_path: Path, comm: str) -> None:
+    story = story_of(tmp_path, {2: 30}, "SIGKILL", comm=comm)
+    story = replace(story, fault=story.fault + OTHER_FILE, elastic=", restarts: 1")
+    job = story.launch()
+    output, _ = job.communicate(timeout=260)
+    assert job.returncode == 0, output
+    told = (f"cluster.workers[{slot}]: 6 (2 to 64) on worker 0, 6 (2 to 48) on worker 2" for slot in range(4))
+    differ = "; ".join(("window: 5 on worker 0, 6 on worker 2", *told))
+    said = f"error: the cluster files of the workers differ in {differ}; start all workers with the same file"
+    folder = RunFolder((tmp_path / "runs" / "latest").resolve())
+    assert (folder.path / "logs" / "worker-2.log").read_text().count(said) == 1
+    assert len(story.sums(2)) == 30, "it was in no sum"
+    story.check([0, 1, 3], rtol=1e-9)
+    story.check_epochs(1)
+    assert_nothing_left(run_id_in(folder.path.name))
+
+
+def test_sums_that_travel_in_half_precision_are_followed_bit_by_bit(tmp_path: Path) -> None:
+    """Nobody can make them again: what they are is told by those that were in them."""
+    story = replace(story_of(tmp_path, {2: 30}, "SIGKILL"), model=PLAIN, wire="bf16")
+    job = story.launch()
+    output, _ = job.communicate(timeout=260)
+    assert job.returncode == 0, output
+    told, sums = story.sums(2), story.sums(1)
+    assert told == sums[-len(told) :] and 2 not in told[0]["present"] and 2 in told[-1]["present"]
+    story.check([1, 0, 2, 3], rtol=5e-2)
+    story.check_epochs(1)
+    assert_nothing_left(run_id_in((tmp_path / "runs" / "latest").resolve().name))
+
+
+# Worker 2 is killed and started again, then worker 3 leaves and is told to come back. All train until there were four
+# for some windows after both.
+ONE_AFTER_THE_OTHER = """\
+first = os.environ["DYNAMIX_STARTS"] == "0"
+back = whole = 0  # iterations with all workers: after the restart, and after both
+gone = False  # worker 3 was
+def fault(rank, iteration):
+    if first and (rank, iteration) == (2, 30):
+        while not run._session.may_leave:
+            time.sleep(0.01)
+        os.kill(os.getpid(), signal.SIGKILL)
+    if first and rank == 3 and back == 25:
+        os.kill(os.getpid(), signal.SIGUSR1)
+def stepped(present):
+    global back, gone, whole
+    gone = gone or 3 not in present or (run.rank == 3 and not first)
+    planned = len(present) == 4 and not run._switch._entered
+    back = back + 1 if planned and run.iteration > 31 else 0
+    whole = whole + 1 if planned and gone else 0
+    time.sleep(0.02)
+def enough():
+    return whole >= 25
+"""
+
+
+@pytest.mark.parametrize("policy", ["ppo", "random"])
+@pytest.mark.parametrize("comm", ["byteps", "gloo"])
+def test_plans_go_on_after_a_restart_and_after_the_command(tmp_path: Path, comm: str, policy: str) -> None:
+    keys = f"policy: {{name: {policy}}}\n"
+    story = Story(tmp_path, None, ONE_AFTER_THE_OTHER, DOUBLE, elastic=", restarts: 3", keys=keys, comm=comm)
+    job = story.launch()
+    join_when_left(tmp_path, job, "worker 3 has entered; 4 workers go on from iteration ", rank=3)
+    output, _ = job.communicate(timeout=200)
+    assert job.returncode == 0, output
+    folder = RunFolder((tmp_path / "runs" / "latest").resolve())
+    lines = decided_windows.read_lines(folder)
+    entered = {line["iteration"] for line in lines if line["kind"] == "workers_entered"}
+    assert len(entered) == 2
+    assert decided_windows.undecided(folder, entered) == []
+    with folder.windows_csv.open(newline="") as table:
+        rows = list(csv.DictReader(table))
+    assert len({(row["rank"], row["window"]) for row in rows}) == len(rows)
+    cuts = {(row["window"], row["first_iteration"], row["iterations"], row["plan_version"]) for row in rows}
+    assert len(cuts) == len({row["window"] for row in rows}), "all cut alike"
+    last = {row["rank"]: int(row["window"]) for row in rows}
+    assert len(set(last.values())) == 1
+    if policy == "random":  # another plan after every clean window
+        planned = [line["window"] for line in lines if line["kind"] == "plan"]
+        assert sum(window > last["0"] - 4 for window in planned) >= 2
+    story.check([1, 0, 2, 3], rtol=1e-9)
+    story.check_epochs(1)
+    assert_nothing_left(run_id_in(folder.path.name))
+
+
+@pytest.mark.parametrize("comm", ["byteps", "gloo"])
+def test_one_that_has_left_comes_back_by_the_command(tmp_path: Path, comm: str) -> None:
+    story = story_of(tmp_path, {2: 30}, "SIGUSR1", comm=comm)
+    job = story.launch()
+    join_when_left(tmp_path, job, "worker 2 has entered; 4 workers go on from iteration ")
+    output, _ = job.communicate(timeout=100)
+    assert job.returncode == 0, output
+    story.check([1, 0, 2, 3], rtol=1e-9)
+    folder = RunFolder((tmp_path / "runs" / "latest").resolve())
+    summary = json.loads(folder.summary_json.read_text())
+    assert summary["reason"] == "all workers finished"
+    assert summary["losses"] == [] and len(summary["departures"]) == len(summary["arrivals"]) == 1
+    assert_nothing_left(run_id_in(folder.path.name))

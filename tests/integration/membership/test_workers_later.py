@@ -1,0 +1,114 @@
+"""A job begins with two of four workers. Others enter, the first one leaves; one process has the same."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from dynamix_ps.run_record.run_folder import RunFolder
+from tests.integration.membership.elastic_story import DOUBLE, Story
+from tests.launching import assert_nothing_left, dynamix, run_id_in, wait_for
+
+pytestmark = pytest.mark.timeout(300)
+
+# Worker 0 leaves when there were four for a while, and the others end the epoch in which there were three since.
+FAULT = """\
+four = after = 0  # iterations with so many workers, and without worker 0
+def fault(rank, iteration):
+    if rank == 0 and four == 15:
+        os.kill(os.getpid(), signal.SIGUSR1)
+def stepped(present):
+    global four, after
+    four += len(present) == 4
+    after += four > 0 and 0 not in present
+    time.sleep(0.02 if four else 0.3)  # a longer training is no better test
+def enough():
+    return after >= 10
+"""
+
+
+@pytest.mark.parametrize(
+    ("comm", "keep", "prefetch", "batches"),
+    [("byteps", "global", 0, (12, 12, 12)), ("byteps", "local", 2, (12, 18, 24)), ("gloo", "global", 0, (12, 12, 12))],
+)
+def test_a_job_grows_from_two_workers_to_four(
+    tmp_path: Path, comm: str, keep: str, prefetch: int, batches: tuple[int]
+) -> None:
+    elastic = f", max_workers: 4, keep: {keep}"
+    keys = f"prefetch: {prefetch}\npolicy: {{name: static}}\n"
+    story = Story(tmp_path, None, FAULT, DOUBLE, min_workers=1, elastic=elastic, keys=keys, workers=2, comm=comm)
+    job = story.launch()
+    wait_for(lambda: len(story.sums(0)) > 5 or job.poll() is not None, "two that train", limit_s=120)
+    asked = []
+    for rank in ("2", "3"):
+        asking = dynamix("join", rank, cwd=tmp_path)
+        asked.append(asking.communicate(timeout=120)[0])
+        assert asking.returncode == 0, asked[-1]
+    output, _ = job.communicate(timeout=100)
+    assert job.returncode == 0, output
+    assert [told.partition(" workers")[0] for told in asked] == ["worker 2 has entered; 3", "worker 3 has entered; 4"]
+    story.check([1, 2, 3], rtol=1e-9)
+    story.check_epochs(1)
+    sums = story.sums(1)
+    there = [one["present"] for one in sums]
+    assert list(dict.fromkeys(map(tuple, there))) == [(0, 1), (0, 1, 2), (0, 1, 2, 3), (1, 2, 3)]
+    for rank in (2, 3):
+        told = story.sums(rank)
+        assert told == sums[-len(told) :], "it sees the same sums; over BytePS it follows before"
+        there_too = [rank in one["present"] for one in told]
+        assert there_too == sorted(there_too) and there_too[0] == (comm == "gloo") and there_too[-1]
+        assert [one["sizes"][rank] > 0 for one in told] == there_too
+    before = sums[: there.index([1, 2, 3]) - 1 - prefetch]
+    for count, batch in zip((2, 3, 4), batches, strict=True):  # smaller ones end an epoch
+        assert max(sum(one["sizes"]) for one in before if len(one["present"]) == count) == batch
+    assert all(one["factor"] == pytest.approx(sum(one["sizes"]) / 12) for one in sums), "B0 is that of the first two"
+    summary = json.loads(RunFolder((tmp_path / "runs" / "latest").resolve()).summary_json.read_text())
+    assert [one.partition(" from")[0] for one in summary["arrivals"]] == ["3 of 3 workers", "4 of 4 workers"]
+    assert summary["losses"] == [] and summary["departures"][0].startswith("3 of 4 workers from iteration ")
+    assert [row["state"] for row in summary["per_worker"]] == ["left", "finished", "finished", "finished"]
+    assert_nothing_left(run_id_in((tmp_path / "runs" / "latest").resolve().name))
+
+
+def test_places_that_nobody_takes_change_nothing(tmp_path: Path) -> None:
+    story = Story(tmp_path, 60, "def fault(rank, iteration): ...\n", elastic=", max_workers: 4", workers=2)
+    job = story.launch()
+    output, _ = job.communicate(timeout=120)
+    assert job.returncode == 0, output
+    story.check([0, 1])
+    sums = story.sums(0)
+    assert len(sums) == 60 and all(one["present"] == [0, 1] for one in sums)
+    assert {sum(one["sizes"]) for one in sums} == {12, 8}, "8 at the end of an epoch"
+    summary = json.loads(RunFolder((tmp_path / "runs" / "latest").resolve()).summary_json.read_text())
+    assert summary["reason"] == "all workers finished"
+    assert [row["state"] for row in summary["per_worker"]] == ["finished", "finished", "not there yet", "not there yet"]
+
+
+ATTACHES_AGAIN = """\
+three = 0
+def fault(rank, iteration): ...
+def stepped(present):
+    global three
+    three += len(present) == 3
+    time.sleep(0.02 if three else 0.3)
+def enough():
+    if three:
+        other = torch.nn.Linear(20, 4)
+        dynamix.attach(other, torch.optim.SGD(other.parameters(), lr=0.1), data)
+    return False
+"""
+
+
+def test_another_attach_after_somebody_came_names_who(tmp_path: Path) -> None:
+    story = Story(tmp_path, None, ATTACHES_AGAIN, min_workers=1, elastic=", max_workers: 3", workers=2)
+    job = story.launch()
+    wait_for(lambda: len(story.sums(0)) > 5 or job.poll() is not None, "two that train", limit_s=120)
+    asking = dynamix("join", "2", cwd=tmp_path)
+    told, _ = asking.communicate(timeout=120)
+    output, _ = job.communicate(timeout=60)
+    assert (asking.returncode, job.returncode) == (0, 4), told + output
+    said = "error: attach() takes the 2 workers that the job began with, and since then worker 2 came; attach all"
+    for rank in (0, 1, 2):
+        assert said in (tmp_path / "runs" / "latest" / "logs" / f"worker-{rank}.log").read_text()
+    assert_nothing_left(run_id_in((tmp_path / "runs" / "latest").resolve().name))
