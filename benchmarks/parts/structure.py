@@ -75,7 +75,7 @@ LIMITS = {
     "modules of a decision": Limit(31, 15),
     "calls of a decision": Limit(130, 60),
     "class names with several meanings": Limit(4, 0),
-    "megabytes of results": Limit(6.7, 4),
+    "megabytes of results": Limit(3.9, 4),
 }
 
 

@@ -13,13 +13,10 @@ The report of one grid, made by `dynamix bench report`:
 
 Pages of benchmarks/results, each made by `python -m benchmarks.report.NAME FOLDER --out benchmarks/results`:
 
-    proof               our agent against its strongest rivals, where the time goes, everybody else
-    rematch             the same scenarios with further seeds
     planes              every data plane and framework
-    papers              beside the results that papers report
-    network             slow, shared and lossy links, beside the data plane before
+    network             slow, shared and lossy links: our agent against its strongest rivals
     data_plane          sums by their size, on one host and between hosts
 
-    grid_page           the command line of the first four
+    grid_page           the command line of `planes`
     page                Markdown tables, PNG files, figures between two marks of a page
 """

@@ -1,13 +1,12 @@
-"""Whether rehearsals come to the times of the bed: cells of the published grids, rehearsed with their own seeds.
+"""Whether rehearsals come to the times of the bed: cells of the grid `network`, rehearsed with their own seeds.
 
     python -m benchmarks.studies.rehearsal_bed --json FILE [--scenario NAME ...] [--contender NAME ...] [--seeds N]
 
-Scenarios with limited links are compared with the grid `network`, which has today's data plane and places servers as
-scenarios do today; the others with `proof`. The cluster's times come from the grid's cells with fixed sizes alone,
-which ran on the same processor, converted to the speed that the machine had in the cells to compare with. A rehearsal
-takes some 40 s of one core. `ratio` is the median over seeds of the rehearsed time to the target over the median of the
-measured one; within TIME_BAR of 1. `clock_ratio` is the same of the seconds per sample until then: what the cost model
-is responsible for, without the luck of learning.
+The cluster's times come from the scenario's cells with fixed sizes alone, converted to the speed that the machine had
+in the cells to compare with. bed_clock.py has scenarios with other links. A rehearsal takes some 40 s of one core.
+`ratio` is the median over seeds of the rehearsed time to the target over the median of the measured one; within
+TIME_BAR of 1. `clock_ratio` is the same of the seconds per sample until then: what the cost model is responsible for,
+without the luck of learning.
 """
 
 from __future__ import annotations
@@ -29,27 +28,25 @@ from rich.table import Table
 from benchmarks.suite.cell import config_of
 from benchmarks.suite.contenders import contender
 from benchmarks.suite.placement import Scheduled
-from benchmarks.suite.results import CellName, CellResult
-from benchmarks.suite.scenario import Scenario as BedScenario
+from benchmarks.suite.results import CellName
 from benchmarks.suite.scenario import load_scenario
-from benchmarks.suite.simulated import CoreTimes, computing_times, core_times, median_speed, simulated
+from benchmarks.suite.simulated import computing_times, median_speed, simulated
 from benchmarks.suite.tables import read_tables
 from benchmarks.suite.workloads import load_workload
 from dynamix_ps.rehearsal.outcome import EvaluationTarget
 from dynamix_ps.rehearsal.study import Study, StudyRun
 from dynamix_ps.run_record.evaluations import ACCURACY, TargetReached
 
-RESULTS = Path(__file__).parents[1] / "results"
+GRID = Path(__file__).parents[1] / "results" / "network"
 WORKLOAD = "fashion-cnn-short"
-UNEVEN = ("h-level-2", "h-level-4", "h-level-8", "h-level-10")  # in which one worker decides how long iterations last
-SCENARIOS, CONTENDERS = ("h-level-4", "hl-schedule", "slow-link"), ("ppo", "goodput")
+SCENARIOS, CONTENDERS = ("slow-link", "server-ingress", "lossy-link"), ("ppo", "goodput")
 TIME_BAR = 0.1
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures here")
-    parser.add_argument("--scenario", action="append", help=f"default: {', '.join(SCENARIOS)}")
+    parser.add_argument("--scenario", action="append", choices=SCENARIOS, help="default: all")
     parser.add_argument("--contender", action="append", help=f"default: {', '.join(CONTENDERS)}")
     parser.add_argument("--seeds", type=int, default=5, help="at most so many of the grid's")
     parser.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)), help="rehearsals at a time")
@@ -60,7 +57,7 @@ def main() -> None:
         for who in args.contender or CONTENDERS
     ]
     table = Table(title="time to the target, medians")
-    for column in ("scenario", "contender", "grid", "seeds", "measured s", "rehearsed s", "ratio", "clock"):
+    for column in ("scenario", "contender", "seeds", "measured s", "rehearsed s", "ratio", "clock"):
         table.add_column(column, justify="right")
     for one in figures:
         shown = (
@@ -69,37 +66,26 @@ def main() -> None:
             f"{one['ratio']:.3f}",
             f"{one['clock_ratio']:.3f}",
         )
-        table.add_row(one["scenario"], one["contender"], one["grid"], str(len(one["seeds"])), *shown)
+        table.add_row(one["scenario"], one["contender"], str(len(one["seeds"])), *shown)
     Console().print(table)
     if args.json:
         args.json.write_text(json.dumps({"cells": figures, "bar": TIME_BAR}, indent=2) + "\n")
 
 
-def core_of(cells: Sequence[CellResult], scenario: BedScenario, machine: str | None) -> CoreTimes:
-    """From fixed sizes: in this scenario if its links are limited, else on uneven workers of the same processor."""
-    fixed = [cell for cell in cells if cell.name.contender.startswith("static-")]
-    if scenario.needs_namespaces:
-        return computing_times([cell for cell in fixed if cell.name.scenario == scenario.name], scenario.cores)
-    cores = {name: load_scenario(name).cores for name in UNEVEN}
-    return core_times((one for one in fixed if one.name.scenario in cores and one.machine == machine), cores)
-
-
 def measure(scenario: str, who: str, seeds: int, jobs: int) -> dict[str, Any]:
     """The seeds of one contender in one scenario, measured and rehearsed."""
     workload, bed = load_workload(WORKLOAD), load_scenario(scenario)
-    grid = RESULTS / ("network" if bed.needs_namespaces else "proof")
-    cells = [cell for cell in read_tables(grid) if cell.name.workload == WORKLOAD]
+    cells = [cell for cell in read_tables(GRID) if cell.name.scenario == scenario]
     target = EvaluationTarget(ACCURACY, workload.thresholds[-1], higher_is_better=True)
     compared = {
         cell.name.seed: (cell, arrival)
         for cell in cells
-        if (cell.name.scenario, cell.name.contender) == (scenario, who)
-        and (arrival := cell.arrival(target.value)) is not None
+        if cell.name.contender == who and (arrival := cell.arrival(target.value)) is not None
     }
     chosen = sorted(compared)[:seeds]
     measured = [compared[seed][1] for seed in chosen]
     gflop_per_s = median_speed(compared[seed][0] for seed in chosen)
-    core = core_of(cells, bed, compared[chosen[0]][0].machine)
+    core = computing_times((cell for cell in cells if cell.name.contender.startswith("static-")), bed.cores)
     with tempfile.TemporaryDirectory(prefix="dynamix-") as folder:
         name = CellName(scenario, WORKLOAD, who, 0)
         config = config_of(name, bed, workload, contender(who), Path(folder), Scheduled(bed, workload.limit_s))
@@ -115,7 +101,6 @@ def measure(scenario: str, who: str, seeds: int, jobs: int) -> dict[str, Any]:
     return {
         "scenario": scenario,
         "contender": who,
-        "grid": grid.name,
         "core": core._asdict(),
         "seeds": chosen,
         "measured_s": measured_s,

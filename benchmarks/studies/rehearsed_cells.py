@@ -77,7 +77,13 @@ class Cell:
 
 @lru_cache
 def _digest(file: Path) -> str:
-    return hashlib.sha256(file.read_bytes()).hexdigest()
+    kept = digest_file(file)
+    return kept.read_text(encoding="utf-8").strip() if kept.exists() else hashlib.sha256(file.read_bytes()).hexdigest()
+
+
+def digest_file(file: Path) -> Path:
+    """Has the digest of the weights of a policy that a study trains again where its file is missing."""
+    return file.with_suffix(".sha256")
 
 
 class Workplace(NamedTuple):

@@ -5,8 +5,8 @@
 Policies learn in the simulator, each in one family of `transfer.py`: a small CNN with SGD, the same with Adam, a model
 ten times as large, a Transformer. Here each is used on a real training of its own family, and on one of another: CNN to
 GPT and Transformer, Transformer to CNN, SGD to Adam, small to large. The policy that ships, the model alone and fixed
-sizes train with the same seeds. Policies whose files are missing are trained first, in about four minutes of a core;
-the same seed gives the same weights. The other modules:
+sizes train with the same seeds. Where a run is left, policies whose files are missing are trained first, in about four
+minutes of a core; they must have the digests of those that made the kept rows. The other modules:
 
     transfer_rehearsed_cells.py   directions, policies, clusters, contenders, questions
     transfer_rehearsed_page.py    tables and picture; ratios and verdicts are those of the study of the agent
@@ -27,7 +27,7 @@ from pathlib import Path
 from benchmarks.studies.rehearsed_cells import Cell, Table, outcome_of
 from benchmarks.studies.rehearsed_study import run_left, standing, write_figures
 from benchmarks.studies.study import resumable_arguments
-from benchmarks.studies.transfer_rehearsed_cells import cells, train_policies
+from benchmarks.studies.transfer_rehearsed_cells import are_known, cells, train_policies
 from benchmarks.studies.transfer_rehearsed_page import STEM, figures, whole, write_page
 from dynamix_ps.exit_codes import exit_code_of
 from dynamix_ps.terminal import make_console
@@ -42,9 +42,10 @@ def _main(arguments: Sequence[str] | None) -> int:
     args = parser.parse_args(arguments)
     began_s, policies = time.monotonic(), args.out / STEM
     table = Table(policies / "cells.csv")
-    train_policies(policies)
     with tempfile.TemporaryDirectory(prefix="dynamix-") as folder:
         every, chosen = (cells(quick, policies, Path(folder)) for quick in (False, args.quick))
+        if not are_known(policies) or len(table.rows(chosen)) < len(chosen):
+            train_policies(policies)
         run_left(make_console(), chosen, table, args.jobs, args.limit_s - (time.monotonic() - began_s))
     _renew(args.out, every, table, args.json)
     return 0

@@ -7,23 +7,26 @@ one trained away, in another family (families.py). Both learned on the same clus
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Literal, NamedTuple
+
+import numpy as np
 
 from benchmarks.studies.agent_cells import BEST_STATIC, NOISE_SCALES, STATICS, Bar, Question
 from benchmarks.studies.agent_cells import WORKLOADS as SHORTENED
 from benchmarks.studies.agent_clusters import cluster_for
 from benchmarks.studies.families import SCENARIOS, WINDOWS, families, heavier
 from benchmarks.studies.policies import untrained
-from benchmarks.studies.rehearsed_cells import Cell, Name, Workplace, cell_of
+from benchmarks.studies.rehearsed_cells import Cell, Name, Workplace, cell_of, digest_file
 from benchmarks.studies.trainings import Training, train_all
 from benchmarks.suite.contenders import CONTENDERS, Contender
 from benchmarks.suite.workloads import Workload
-from dynamix_ps.config.schema import PolicySection
+from dynamix_ps.config.schema import PolicySection, Ppo
+from dynamix_ps.errors import UsageError
 from dynamix_ps.policy.ppo.policy_file import load_policy, save_policy
-from dynamix_ps.policy.registry import policy_of
 from dynamix_ps.rehearsal.outcome import EvaluationTarget
 from dynamix_ps.sim.scenario.load import Scenario, load_scenario
 from dynamix_ps.sim.training.trainer import TrainSettings
@@ -85,8 +88,17 @@ QUESTIONS = (
 )
 
 
+def are_known(folder: Path) -> bool:
+    """Whether rows can be told by the policies that made them; the policies themselves need not be there."""
+    return all(digest_file(policy_file(folder, name)).exists() for name in families(SCENARIOS))
+
+
 def train_policies(folder: Path) -> None:
-    """Train the policies that have no file, with a fixed seed, and save what acting needs of them."""
+    """Train the policies that have no file, with a fixed seed, and save what acting needs of them.
+
+    Raises:
+        UsageError: one of them is not the policy that made the rows that are kept.
+    """
     sources = families(SCENARIOS)
     missing = [name for name in sources if not policy_file(folder, name).exists()]
     if not missing:
@@ -98,7 +110,22 @@ def train_policies(folder: Path) -> None:
         for training in trainings:
             stored = load_policy(training.file(Path(scratch)), None)
             networks = {name: dataclasses.replace(weights, adam=None) for name, weights in stored.networks.items()}
-            save_policy(policy_file(folder, training.name), dataclasses.replace(stored, networks=networks))
+            file = policy_file(folder, training.name)
+            save_policy(file, dataclasses.replace(stored, networks=networks))
+            _check(file)
+
+
+def _check(file: Path) -> None:
+    """Keep the digest of a policy's weights, or compare it with the one that is kept."""
+    with np.load(file) as arrays:
+        weights = b"".join(arrays[name].tobytes() for name in sorted(arrays) if "/" in name)
+    kept, found = digest_file(file), f"{hashlib.sha256(weights).hexdigest()}\n"
+    if kept.exists() and (expected := kept.read_text(encoding="utf-8")) != found:
+        raise UsageError(
+            f"{file}: expected SHA-256 {expected.strip()}, found {found.strip()}: trained again, this policy is not "
+            f"the one that made the rows that are kept; delete {file.parent} to run all of them anew"
+        )
+    kept.write_text(found, encoding="utf-8")
 
 
 def policy_file(folder: Path, family: str) -> Path:
@@ -129,14 +156,20 @@ def contenders(direction: Direction, policies: Path, model: PolicySection) -> Ma
     """All of them by name. `model`: the policy that has learned nothing."""
     agent, static = CONTENDERS["ppo"], CONTENDERS["static"]
     chosen = {
-        HOME: policy_of(policy_file(policies, direction.home)),
-        AWAY: policy_of(policy_file(policies, direction.away)),
+        HOME: _trained(policies, direction.home),
+        AWAY: _trained(policies, direction.away),
         SHIPS: agent.policy,
         MODEL: model,
     }
     first = WORKLOADS[direction.workload].batch
     fixed = {name: dataclasses.replace(static, batch=round(first * factor)) for name, factor in STATICS.items()}
     return {name: dataclasses.replace(agent, policy=policy) for name, policy in chosen.items()} | fixed
+
+
+def _trained(policies: Path, family: str) -> PolicySection:
+    """The policy of a family; its file need not be there."""
+    file = str(policy_file(policies, family))
+    return PolicySection(name="ppo", ppo=Ppo(space=SETTINGS.space, file=file, hidden=SETTINGS.learner.hidden))
 
 
 def targets() -> Mapping[str, tuple[EvaluationTarget, ...]]:

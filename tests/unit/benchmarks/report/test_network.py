@@ -1,4 +1,4 @@
-"""The page of the network scenarios compares whole seeds, says how many there are, and keeps the planes apart."""
+"""The page of the network scenarios compares whole seeds, and says how many there are."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.report.network import figures
+from benchmarks.report.network import figures, where_time_goes
 from benchmarks.suite.grid import load_grid
-from benchmarks.suite.results import CellName, CellResult
+from benchmarks.suite.results import CellName, CellResult, PlanPoint
+from benchmarks.suite.statistics import races, with_static
 from benchmarks.suite.tables import write_tables
 from dynamix_ps.errors import UsageError
 from tests.unit.benchmarks.suite.made_up_cells import made_up
@@ -38,54 +39,48 @@ def run(name: CellName, factor: float = 1.0) -> CellResult:
     return made_up(name.contender, factor * SECONDS[name.contender], seed=name.seed, scenario=name.scenario)
 
 
-@pytest.fixture
-def before(tmp_path: Path) -> Path:
-    """The other plane, where ppo is twice as slow and the smaller size wins."""
-    scenarios = ("slow-link", "lossy-link", "spot")
-    times = {"static-64": 40, "static-128": 48, "ppo": 20}
-    cells = [
-        made_up(who, s, scenario=where, seed=seed) for where in scenarios for who, s in times.items() for seed in (1, 2)
-    ]
-    return tables(tmp_path / "before", cells)
-
-
 def cells_of_grid(folder: Path) -> list[CellName]:
     """Those that need to run, in their order; 64 samples lose the tuning."""
     (folder / "grid.yaml").write_text(GRID)
     return [cell for cell in load_grid(folder / "grid.yaml").cells() if cell.contender != "static-64" or cell.seed == 1]
 
 
-def test_only_whole_seeds_count(tmp_path: Path, before: Path) -> None:
+def test_only_whole_seeds_count(tmp_path: Path) -> None:
     """Of an interrupted study, which has begun seed 3."""
     names = cells_of_grid(tmp_path)
     done = [run(name, factor=3.0 if name.seed == 3 else 1.0) for name in names[: names.index(names[-1]) - 1]]
     assert {cell.name.seed for cell in done} == {1, 2, 3}
-    compared, costs = figures(tables(tmp_path / "now", done), before)
+    compared, costs = figures(tables(tmp_path / "now", done))
     assert "Complete: 2 of 3 seeds. Cells to come: 2.\n" in compared
-    assert "| slow-link | now | 30.0 | 1.50 | n/a | n/a | +0.00 | 2 | one of two cores | 128 |" in compared
-    assert "| slow-link | before | 20.0 | 0.50 | n/a | n/a | +0.00 | 2 | one of two cores | 64 |" in compared
-    assert [line.split(" | ")[:2] for line in costs.strip().splitlines()[2:]] == [
-        [f"| {scenario}", plane] for scenario in ("lossy-link", "slow-link") for plane in ("now", "before")
-    ]
+    assert "| slow-link | 30.0 | 1.50 | n/a | n/a | +0.00 | 2 | one of two cores | 128 |" in compared
+    assert [line.split(" | ")[0] for line in costs.strip().splitlines()[2:]] == ["| lossy-link", "| slow-link"]
 
 
-def test_both_planes_are_summed_up_over_the_same_scenarios(tmp_path: Path, before: Path) -> None:
+def test_all_scenarios_are_summed_up(tmp_path: Path) -> None:
     names = cells_of_grid(tmp_path)
-    compared, _ = figures(tables(tmp_path / "now", map(run, names)), before)
+    compared, _ = figures(tables(tmp_path / "now", map(run, names)))
     assert "Complete: 3 of 3 seeds.\n" in compared
-    assert "| **these 2** | now |  | 1.50 |" in compared and "| **these 2** | before |  | 0.50 |" in compared
-    assert "spot" not in compared
+    assert "| **these 2** |  | 1.50 |" in compared
 
 
-def test_a_seed_with_a_cell_that_failed_is_not_whole(tmp_path: Path, before: Path) -> None:
+def test_what_the_time_goes_to() -> None:
+    sizes = (PlanPoint(0.0, (64, 64)), PlanPoint(10.0, (128, 128)), PlanPoint(40.0, (512, 512)))
+    ppo = replace(made_up("ppo", 20, samples_per_s=2000), sizes=sizes, wait_fraction=0.125)
+    (race,) = with_static(races([made_up("static-64", 60, train_s=50), ppo]))
+    assert list(where_time_goes("mine", race).values()) == [
+        "mine", "never / 1,000", "n/a", "40,000 / 2,000", "n/a / 192", "25 / n/a / 12",
+    ]  # fmt: skip
+
+
+def test_a_seed_with_a_cell_that_failed_is_not_whole(tmp_path: Path) -> None:
     names = cells_of_grid(tmp_path)
     cells = [run(name) for name in names]
     cells[-1] = replace(cells[-1], ended="failed", curve=())
-    compared, _ = figures(tables(tmp_path / "now", cells), before)
+    compared, _ = figures(tables(tmp_path / "now", cells))
     assert "Complete: 2 of 3 seeds. Cells to come: 1.\n" in compared
 
 
-def test_without_a_whole_seed_it_says_what_to_run(tmp_path: Path, before: Path) -> None:
+def test_without_a_whole_seed_it_says_what_to_run(tmp_path: Path) -> None:
     folder = tables(tmp_path / "now", [run(cells_of_grid(tmp_path)[0])])
     with pytest.raises(UsageError, match=r"no seed is complete; `dynamix bench run network --out .*now` goes on"):
-        figures(folder, before)
+        figures(folder)

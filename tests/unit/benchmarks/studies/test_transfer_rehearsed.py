@@ -14,7 +14,7 @@ from benchmarks.studies import rehearsed_study, transfer_rehearsed, transfer_reh
 from benchmarks.studies.agent_answers import MET
 from benchmarks.studies.agent_cells import STATICS
 from benchmarks.studies.families import SCENARIOS, families
-from benchmarks.studies.rehearsed_cells import Cell, Name, Table, row_of
+from benchmarks.studies.rehearsed_cells import Cell, Name, Table, digest_file, row_of
 from benchmarks.studies.transfer_rehearsed_cells import (
     AWAY,
     CHOOSING,
@@ -31,11 +31,13 @@ from benchmarks.studies.transfer_rehearsed_cells import (
     VGG_WIDE,
     WIDER,
     WORKLOADS,
+    are_known,
     cells,
     train_policies,
 )
 from benchmarks.studies.transfer_rehearsed_page import draw_ratios, runs_of, summaries, whole
 from dynamix_ps.config.rules import findings
+from dynamix_ps.errors import UsageError
 from dynamix_ps.policy.ppo.policy_file import load_policy
 from dynamix_ps.policy.registry import make_policy
 from dynamix_ps.rehearsal.outcome import Evaluated, RehearsalOutcome
@@ -83,12 +85,22 @@ def test_only_policies_without_a_file_are_trained_and_the_same_seed_gives_the_sa
     for name, content in kept.items():
         if name != "adam.npz":
             (tmp_path / name).write_bytes(content)
+    assert are_known(policies) and not are_known(tmp_path)
     train_policies(tmp_path)
+    adam, again = (digest_file(folder / "adam.npz").read_text() for folder in (policies, tmp_path))
+    assert adam == again
     assert all((tmp_path / name).read_bytes() == content for name, content in kept.items() if name != "adam.npz")
     first, second = (load_policy(folder / "adam.npz", None) for folder in (policies, tmp_path))
     for name, weights in first.networks.items():
         assert weights.adam is None
         assert np.array_equal(weights.params.flat, second.networks[name].params.flat)
+
+
+def test_a_policy_that_is_not_that_of_the_kept_rows_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(transfer_rehearsed_cells, "SETTINGS", TINY)
+    digest_file(tmp_path / "adam.npz").write_text("0" * 64)
+    with pytest.raises(UsageError, match=r"adam.npz: expected SHA-256 0{64}, found [0-9a-f]{64}: trained again"):
+        train_policies(tmp_path)
 
 
 def test_families_teach_different_policies(policies: Path) -> None:
