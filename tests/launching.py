@@ -38,18 +38,35 @@ def environment(**changes: str) -> dict[str, str]:
     return {**kept, "PYTHONPATH": str(ROOT), **changes}
 
 
+def begun(
+    argv: Sequence[str], cwd: Path, env: Mapping[str, str], stdin: int = subprocess.DEVNULL
+) -> subprocess.Popen[str]:
+    """A process; its standard error and output come in one stream."""
+    out = subprocess.PIPE
+    return subprocess.Popen(
+        argv, cwd=cwd, env=env, stdin=stdin, stdout=out, stderr=subprocess.STDOUT, text=True, errors="replace"
+    )
+
+
+def run_to_end(
+    argv: Sequence[str], cwd: Path = ROOT, env: Mapping[str, str] | None = None, timeout_s: float = 90.0
+) -> subprocess.CompletedProcess[str]:
+    """A process that has ended, whatever its exit code. `env`: none: as `environment()`."""
+    return subprocess.run(
+        argv,
+        cwd=cwd,
+        env=environment() if env is None else env,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=timeout_s,
+        check=False,
+    )
+
+
 def dynamix(*arguments: str, cwd: Path, **changes: str) -> subprocess.Popen[str]:
     """Start `dynamix ...`; its standard error and output come in one stream."""
-    return subprocess.Popen(
-        [sys.executable, "-m", "dynamix_ps", *arguments],
-        cwd=cwd,
-        env=environment(**changes),
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        errors="replace",
-    )
+    return begun([sys.executable, "-m", "dynamix_ps", *arguments], cwd, environment(**changes))
 
 
 def launch_by(commands: Mapping[str, Sequence[str]], cwd: Path, file: str, *more: str) -> subprocess.Popen[str]:
@@ -57,16 +74,8 @@ def launch_by(commands: Mapping[str, Sequence[str]], cwd: Path, file: str, *more
 
     Its standard error and output come in one stream. `more`: a checkpoint to resume from.
     """
-    return subprocess.Popen(
-        [sys.executable, "-m", "tests.hosts.launcher", file, json.dumps(dict(commands)), *more],
-        cwd=cwd,
-        env=environment(),
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        errors="replace",
-    )
+    argv = [sys.executable, "-m", "tests.hosts.launcher", file, json.dumps(dict(commands)), *more]
+    return begun(argv, cwd, environment())
 
 
 def cluster_file(

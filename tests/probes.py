@@ -15,7 +15,7 @@ from dynamix_ps.metrics.network.connection import Connection, SourceError
 from dynamix_ps.metrics.network.probe.listening_socket import ListeningSocket
 from dynamix_ps.metrics.network.probe.process import run_probe
 from dynamix_ps.metrics.network.probe.server import Probe
-from tests.launching import ROOT, environment, read_until
+from tests.launching import ROOT, begun, environment, read_until
 
 
 class FakeCollector:
@@ -70,14 +70,8 @@ def probe_in_thread(path: Path, collector: FakeCollector, clock: Callable[[], fl
 @contextlib.contextmanager
 def probe_process(path: Path, module: str = "tests.probes", private: bool = False) -> Iterator[subprocess.Popen[str]]:
     """A probe that answers; killed with the test. `tests.probes` is one with a FakeCollector."""
-    process = subprocess.Popen(
-        [sys.executable, "-m", module, "--socket", str(path), *(["--private"] if private else [])],
-        cwd=ROOT,
-        env=environment(),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
+    argv = [sys.executable, "-m", module, "--socket", str(path), *(["--private"] if private else [])]
+    process = begun(argv, ROOT, environment())
     try:
         read_until(process, "ready ")
         yield process

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import shutil
-import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -17,7 +16,7 @@ from benchmarks.testbed.small_disk import DiskRefused, fill, small_disk
 from tests.faults.job import job, output_of
 from tests.faults.other_rows import SURROUNDINGS
 from tests.faults.table import LIMIT_S, Outcome
-from tests.launching import ROOT, assert_nothing_left, cluster_file, dynamix, environment, run_id_in, script, wait_for
+from tests.launching import ROOT, assert_nothing_left, cluster_file, dynamix, run_id_in, run_to_end, script, wait_for
 from worker_hooks.checkpoint import load_checkpoint
 
 pytestmark = pytest.mark.timeout(120)
@@ -44,9 +43,7 @@ def in_shell(line: str) -> Callable[[Path, Outcome], None]:
         worker = script(folder, "started()\nfor i in range(2000): print('x' * 100)\nfinished()")
         launch = f"{sys.executable} -m dynamix_ps.cli.main launch -c {file} -- python {worker}"
         command = ["bash", "-c", line.replace("LAUNCH", launch)]
-        done = subprocess.run(
-            command, cwd=folder, env=environment(), capture_output=True, text=True, timeout=LIMIT_S, check=False
-        )
+        done = run_to_end(command, folder, timeout_s=LIMIT_S)
         assert done.returncode == outcome.exit_code, done.stdout + done.stderr
         run_folder = (folder / "runs" / "latest").resolve()
         assert re.search(outcome.says, (run_folder / "summary.md").read_text())
@@ -153,15 +150,7 @@ def run_folder_removed(folder: Path, outcome: Outcome) -> None:
 def launcher_out_of_files(folder: Path, outcome: Outcome) -> None:
     file = cluster_file(folder, workers="[{}, {}]", comm="gloo")
     launch = f"ulimit -n 16; exec {sys.executable} -m dynamix_ps.cli.main launch -c {file} -- sleep 60"
-    done = subprocess.run(
-        ["bash", "-c", launch],
-        cwd=folder,
-        env=environment(),
-        capture_output=True,
-        text=True,
-        timeout=LIMIT_S,
-        check=False,
-    )
+    done = run_to_end(["bash", "-c", launch], folder, timeout_s=LIMIT_S)
     assert done.returncode == outcome.exit_code, done.stdout + done.stderr
     assert re.search(outcome.says, done.stderr), done.stderr
     if "run folder: " in done.stdout:
@@ -184,9 +173,7 @@ def shared_memory_small(folder: Path, outcome: Outcome) -> None:
     file = cluster_file(folder, workers="[{}, {}]", comm="byteps")
     launch = f"{sys.executable} -m dynamix_ps.cli.main launch -c {file} -- python {script(folder, SUMS)}"
     command = ["unshare", "-m", "bash", "-c", f"mount -t tmpfs -o size=4k tmpfs /dev/shm && exec {launch}"]
-    done = subprocess.run(
-        command, cwd=folder, env=environment(), capture_output=True, text=True, timeout=LIMIT_S, check=False
-    )
+    done = run_to_end(command, folder, timeout_s=LIMIT_S)
     if "run folder: " not in done.stdout:
         pytest.skip(f"no private /dev/shm here: {done.stderr}")
     assert done.returncode == outcome.exit_code, done.stdout + done.stderr

@@ -20,7 +20,7 @@ import psutil
 
 from benchmarks.testbed import Bed, Link
 from benchmarks.testbed.bed import permitted
-from tests.launching import environment, wait_for
+from tests.launching import begun, environment, run_to_end, wait_for
 
 NODES = ("node-1", "node-2", "node-3")
 WITH_GPU = ("node-1", "node-2")  # a GPU each, as they say
@@ -54,13 +54,7 @@ class RayCluster:
 
     def status(self) -> int | None:
         """How many CPUs the cluster has; None if it does not answer."""
-        told = subprocess.run(
-            self.inside(LOGIN, *_RAY, "status", f"--address={self.address}"),
-            env=self.environment(),
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        told = run_to_end(self.inside(LOGIN, *_RAY, "status", f"--address={self.address}"), env=self.environment())
         line = next((line for line in told.stdout.splitlines() if line.endswith(" CPU")), "/0.0 CPU")
         return int(float(line.split("/")[1].split()[0])) if told.returncode == 0 else None
 
@@ -70,16 +64,8 @@ class RayCluster:
 
     def dynamix(self, cwd: Path, *arguments: str, on: str = LOGIN) -> subprocess.Popen[str]:
         """`dynamix ...` on a host; its standard error and output come in one stream."""
-        return subprocess.Popen(
-            self.inside(on, sys.executable, "-m", "dynamix_ps.cli.main", *arguments),
-            cwd=cwd,
-            env=self.environment(RAY_ADDRESS=self.address),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            errors="replace",
-        )
+        argv = self.inside(on, sys.executable, "-m", "dynamix_ps.cli.main", *arguments)
+        return begun(argv, cwd, self.environment(RAY_ADDRESS=self.address))
 
     def kill_node(self, name: str) -> None:
         """As a machine that goes down, but for what Ray has started there."""

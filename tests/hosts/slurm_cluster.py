@@ -17,7 +17,7 @@ from pathlib import Path
 
 from benchmarks.testbed import Bed, Link
 from benchmarks.testbed.bed import permitted
-from tests.launching import environment, wait_for
+from tests.launching import begun, environment, run_to_end, wait_for
 
 NODES = ("node-1", "node-2", "node-3")
 LOGIN = "login"  # where the controller runs, and users submit jobs
@@ -85,21 +85,11 @@ class SlurmCluster:
 
     def popen(self, *argv: str, cwd: Path, on: str = LOGIN) -> subprocess.Popen[str]:
         """A command of a user; its standard error and output come in one stream."""
-        return subprocess.Popen(
-            [*self.bed.inside(on), *argv],
-            cwd=cwd,
-            env=self.environment(),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            errors="replace",
-        )
+        return begun([*self.bed.inside(on), *argv], cwd, self.environment())
 
     def run(self, *argv: str) -> str:
         """Output of a command on the login host, without checking that it succeeds."""
-        words = [*self.bed.inside(LOGIN), *argv]
-        return subprocess.run(words, env=self.environment(), capture_output=True, text=True, check=False).stdout
+        return run_to_end([*self.bed.inside(LOGIN), *argv], env=self.environment()).stdout
 
     def environment(self) -> dict[str, str]:
         return environment(SLURM_CONF=str(self._conf))

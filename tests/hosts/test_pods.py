@@ -24,7 +24,7 @@ from tests.hosts.test_encryption import captured
 from tests.hosts.test_ssh import TOLD, TRAINS, gone_within, read_until_all_train
 from tests.hosts.three_hosts import Launchers, ends
 from tests.job_secret import job_secret
-from tests.launching import HOOK, assert_nothing_left, environment, read_until, run_id_in
+from tests.launching import HOOK, assert_nothing_left, begun, environment, read_until, run_id_in, run_to_end
 from tests.manifest_schemas import assert_valid, jobs_of
 
 pytestmark = [
@@ -100,16 +100,8 @@ class Pods:
     def _start(self, node: str, container: dict[str, Any]) -> subprocess.Popen[str]:
         words = [self._placed(word) for word in (*container["command"], *container.get("args", ()))]
         program = [sys.executable, "-m", "dynamix_ps.cli.main"] if words[0] == "dynamix" else [sys.executable]
-        process = subprocess.Popen(
-            [*self.bed.inside(node), *program, *words[1:]],
-            cwd=self.folder,
-            env=environment(**{each["name"]: self._placed(each["value"]) for each in container.get("env", ())}),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            errors="replace",
-        )
+        environ = environment(**{each["name"]: self._placed(each["value"]) for each in container.get("env", ())})
+        process = begun([*self.bed.inside(node), *program, *words[1:]], self.folder, environ)
         self._processes.append(process)
         return process
 
@@ -164,14 +156,7 @@ def test_a_stranger_with_the_certificate_of_another_job_is_refused(
         "7077",
         str(tmp_path / "theirs"),
     )
-    done = subprocess.run(
-        [*bed.inside(OTHER), *words],
-        env=environment(),
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = run_to_end([*bed.inside(OTHER), *words])
     assert (done.returncode, done.stdout) == (3, "")
     assert f"{address} port 7077: what listens there has no certificate of this job" in done.stderr
     seen += read_until(agents["node-2"], f"refused {bed.address(OTHER)}: it has no certificate of this job")

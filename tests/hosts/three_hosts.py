@@ -13,7 +13,7 @@ from typing import Any
 from benchmarks.testbed import Bed, Link
 from benchmarks.testbed.commands import run
 from benchmarks.testbed.ssh_hosts import SSH, SshHosts
-from tests.launching import command_line, environment
+from tests.launching import begun, command_line, environment
 
 ADDRESSES = {"node-1": "10.77.0.1", "node-2": "10.77.0.2", "node-3": "10.77.0.3"}  # as in configs/three-hosts.yaml
 HOSTS = tuple(ADDRESSES)
@@ -34,16 +34,8 @@ class ThreeHosts(SshHosts):
 
     def dynamix(self, cwd: Path, *arguments: str, on: str = HOSTS[0]) -> subprocess.Popen[str]:
         """`dynamix ...` on a host; its standard error and output come in one stream."""
-        return subprocess.Popen(
-            [*self.bed.inside(on), sys.executable, "-m", "dynamix_ps.cli.main", *arguments],
-            cwd=cwd,
-            env=self.environment(environment()),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            errors="replace",
-        )
+        argv = [*self.bed.inside(on), sys.executable, "-m", "dynamix_ps.cli.main", *arguments]
+        return begun(argv, cwd, self.environment(environment()))
 
     def ssh(self, *arguments: str, on: str) -> subprocess.Popen[bytes]:
         """The user's own ssh on a host."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 from pathlib import Path
 
@@ -13,7 +12,7 @@ import pytest
 import dynamix_ps
 from dynamix_ps import own_process
 from dynamix_ps.launch.preflight import doctor
-from tests.launching import environment
+from tests.launching import environment, run_to_end
 
 NAMES = ("random", "queue", "numpy", "click", "benchmarks", "byteps")
 TELL = "import json, sys; print(json.dumps([sys.argv[1:], sys.path]))"
@@ -31,9 +30,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def run(command: tuple[str, ...], cwd: Path, **variables: str) -> str:
-    done = subprocess.run(
-        command, cwd=cwd, env=environment(**variables), capture_output=True, text=True, timeout=60, check=False
-    )
+    done = run_to_end(command, cwd, environment(**variables))
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 

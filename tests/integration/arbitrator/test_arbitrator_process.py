@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import signal
 import socket
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -24,6 +23,7 @@ from tests.integration.arbitrator.arbitrator_process import (
     Worker,
     wait_until,
 )
+from tests.launching import run_to_end
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -190,14 +190,7 @@ def test_ppo_lives_in_the_process_and_goes_on_after_a_kill(tmp_path: Path) -> No
 
 def test_address_in_use_is_exit_3(arbitrator: ArbitratorProcess, tmp_path: Path) -> None:
     second = ArbitratorProcess(tmp_path / "second", config(), address=arbitrator.address)
-    result = subprocess.run(
-        [sys.executable, "-m", "dynamix_ps.arbitrator"],
-        env=second.environment,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    result = run_to_end([sys.executable, "-m", "dynamix_ps.arbitrator"], env=second.environment)
     assert result.returncode == 3
     assert f"error: arbitrator: cannot listen on {arbitrator.address}" in result.stderr
     assert "Traceback" not in result.stderr
@@ -223,14 +216,7 @@ def test_address_of_a_plain_socket_in_use(tmp_path: Path) -> None:
 )
 def test_bad_environment_ends_with_a_message(tmp_path: Path, change: dict[str, str], code: int, text: str) -> None:
     process = ArbitratorProcess(tmp_path, config())
-    result = subprocess.run(
-        [sys.executable, "-m", "dynamix_ps.arbitrator"],
-        env=process.environment | change,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    result = run_to_end([sys.executable, "-m", "dynamix_ps.arbitrator"], env=process.environment | change)
     assert result.returncode == code
     assert text in result.stderr
     assert "Traceback" not in result.stderr
@@ -239,14 +225,7 @@ def test_bad_environment_ends_with_a_message(tmp_path: Path, change: dict[str, s
 def test_damaged_policy_file_is_refused_at_the_start(tmp_path: Path) -> None:
     (tmp_path / "bad.npz").write_bytes(b"not a policy")
     process = ArbitratorProcess(tmp_path / "run", config(policy="ppo", file=str(tmp_path / "bad.npz")))
-    result = subprocess.run(
-        [sys.executable, "-m", "dynamix_ps.arbitrator"],
-        env=process.environment,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    result = run_to_end([sys.executable, "-m", "dynamix_ps.arbitrator"], env=process.environment)
     assert result.returncode == 1
     assert "bad.npz: not a policy file" in result.stderr
     assert "Traceback" not in result.stderr

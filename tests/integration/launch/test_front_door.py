@@ -17,7 +17,7 @@ import pytest
 from dynamix_ps.config.load import load_config
 from tests.hosts.shown_commands import shown_commands
 from tests.integration.training.small_training import NEEDS_MXNET
-from tests.launching import ROOT, dynamix, environment
+from tests.launching import ROOT, dynamix, environment, run_to_end
 
 pytestmark = pytest.mark.timeout(240)
 
@@ -98,9 +98,7 @@ optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 train_set = torch.utils.data.TensorDataset(torch.randn(100, 4), torch.randint(0, 3, (100,)))
 """
     script = "\n".join(made if line.endswith("= ...") else line for line in lines)
-    done = subprocess.run(
-        [sys.executable, "-c", script], cwd=tmp_path, env=environment(), capture_output=True, text=True, check=False
-    )
+    done = run_to_end([sys.executable, "-c", script], tmp_path)
     assert done.returncode == 0, done.stderr
 
 

@@ -15,7 +15,17 @@ import pytest
 from dynamix_ps.launch.targets.kubernetes.probe_pods import CAPABILITIES
 from dynamix_ps.metrics.network.probe.client import ProbeSource
 from tests.integration.network.probe_needs import needs_ebpf, needs_setpriv
-from tests.launching import ROOT, assert_nothing_left, cluster_file, environment, read_until, run_id_in, script
+from tests.launching import (
+    ROOT,
+    assert_nothing_left,
+    begun,
+    cluster_file,
+    environment,
+    read_until,
+    run_id_in,
+    run_to_end,
+    script,
+)
 from tests.other_user import as_another_user
 
 pytestmark = pytest.mark.timeout(120)
@@ -49,16 +59,8 @@ def test_a_job_on_byteps_runs_as_a_user_without_name_home_and_capabilities(tmp_p
     if home is not None:
         environ["HOME"] = home
     filtered = [*AS_USER, sys.executable, "-m", "tests.system_call_filter", sys.executable, "-m", "dynamix_ps.cli.main"]
-    done = subprocess.run(
-        [*filtered, "launch", "-c", str(file), "--", "python", str(script(tmp_path, SUMS))],
-        cwd=tmp_path,
-        env=environ,
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=90,
-        check=False,
-    )
+    argv = [*filtered, "launch", "-c", str(file), "--", "python", str(script(tmp_path, SUMS))]
+    done = run_to_end(argv, tmp_path, environ)
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.count(f"user {USER}") == 2
     assert not (tmp_path / "~").exists()
@@ -73,18 +75,9 @@ def test_the_probe_needs_no_more_than_the_capabilities_of_its_manifest() -> None
     place = tempfile.TemporaryDirectory()
     path = Path(place.name, "probe.sock")
     path.parent.chmod(0o755)
-    probe = subprocess.Popen(
-        [
-            *("setpriv", f"--bounding-set={bounds}", "--inh-caps=-all", "--no-new-privs", "--"),
-            *(sys.executable, "-m", "dynamix_ps.metrics.network.probe.process", "--socket", str(path)),
-        ],
-        cwd=ROOT,
-        env=environment(DYNAMIX_CACHE=str(path.parent / "cache")),
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
+    argv = ["setpriv", f"--bounding-set={bounds}", "--inh-caps=-all", "--no-new-privs", "--"]
+    argv += [sys.executable, "-m", "dynamix_ps.metrics.network.probe.process", "--socket", str(path)]
+    probe = begun(argv, ROOT, environment(DYNAMIX_CACHE=str(path.parent / "cache")))
     try:
         read_until(probe, "ready")
 

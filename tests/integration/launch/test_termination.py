@@ -12,7 +12,16 @@ from typing import Any
 import pytest
 import torch
 
-from tests.launching import assert_nothing_left, cluster_file, dynamix, environment, kill_all, read_until, run_id_in
+from tests.launching import (
+    assert_nothing_left,
+    begun,
+    cluster_file,
+    dynamix,
+    environment,
+    kill_all,
+    read_until,
+    run_id_in,
+)
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -58,14 +67,7 @@ def training(tmp_path: Path) -> Path:
 
 
 def start(training: Path, *arguments: str, **changes: str) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [sys.executable, str(training), *arguments],
-        cwd=training.parent,
-        env=environment(**changes),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
+    return begun([sys.executable, str(training), *arguments], training.parent, environment(**changes))
 
 
 def weights_in(output: str) -> list[Any]:

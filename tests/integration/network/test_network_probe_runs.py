@@ -21,6 +21,7 @@ from tests.integration.network.probe_needs import POWERLESS, needs_ebpf, needs_n
 from tests.launching import (
     ROOT,
     assert_nothing_left,
+    begun,
     dynamix,
     environment,
     kill_all,
@@ -71,14 +72,8 @@ class Launcher:
 
     def __init__(self, folder: Path, before: Sequence[str] = (), host: str = "", **config: Any) -> None:
         self.folder = folder
-        self.process = subprocess.Popen(
-            [*before, sys.executable, "-c", LAUNCHER, str(folder), json.dumps(config)],
-            env=environment(DYNAMIX_PROBE=host),
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
+        argv = [*before, sys.executable, "-c", LAUNCHER, str(folder), json.dumps(config)]
+        self.process = begun(argv, ROOT, environment(DYNAMIX_PROBE=host), subprocess.PIPE)
 
     def end(self) -> tuple[int, str]:
         output, _ = self.process.communicate("end\n")
@@ -191,15 +186,7 @@ def start_run(folder: Path, iterations: int, before: Sequence[str] = ()) -> tupl
     )
     (folder / "train.py").write_text(TRAIN.format(iterations=iterations))
     command = [sys.executable, "-m", "dynamix_ps.cli.main", "launch", "-c", "cluster.yaml", "--", "python", "train.py"]
-    process = subprocess.Popen(
-        [*before, *command],
-        cwd=folder,
-        env=environment(),
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
+    process = begun([*before, *command], folder, environment())
     return process, run_id_in(read_until(process, "run folder"))
 
 

@@ -31,15 +31,14 @@ from dynamix_ps.launch.emulation.cpu_quota import CpuController
 from dynamix_ps.launch.preflight import doctor as checks
 from dynamix_ps.launch.preflight.check import Check
 from dynamix_ps.launch.preflight.inspection import HostReport
-from tests.launching import ROOT, environment
+from tests.launching import ROOT, environment, run_to_end
 
 SOURCES = sources_digest("ours")
 EXAMPLES = sorted((ROOT / "configs").glob("*.yaml"))
 
 
 def run_dynamix(*arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "dynamix_ps.cli.main", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, env=environment(), cwd=ROOT, check=False)
+    return run_to_end([sys.executable, "-m", "dynamix_ps.cli.main", *arguments])
 
 
 def test_help_lists_every_command_and_imports_nothing_heavy() -> None:
@@ -47,9 +46,7 @@ def test_help_lists_every_command_and_imports_nothing_heavy() -> None:
         "import sys; sys.argv = ['dynamix', '--help']\nfrom dynamix_ps.cli.main import main\nassert main() == 0\n"
         "heavy = {'torch', 'numpy', 'grpc', 'pydantic', 'rich', 'psutil'} & set(sys.modules)\nassert not heavy, heavy"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", probe], capture_output=True, text=True, env=environment(), cwd=ROOT, check=False
-    )
+    done = run_to_end([sys.executable, "-c", probe])
     assert done.returncode == 0, done.stderr
     assert all(name in done.stdout for name in ("launch", "doctor", "build-byteps", "bench", "_DYNAMIX_COMPLETE"))
     assert max(map(len, done.stdout.splitlines())) <= 80
@@ -94,8 +91,7 @@ def test_completion_of_the_shell(words: str, offered: set[str]) -> None:
 def test_the_line_for_the_shell_works_in_bash() -> None:
     (line,) = (text.split(maxsplit=1)[1] for text in run_dynamix("--help").stdout.splitlines() if ".bashrc" in text)
     script = f'dynamix() {{ "{sys.executable}" -m dynamix_ps "$@"; }}\n{line}\ncomplete -p dynamix'
-    command = ["bash", "--norc", "-c", script]
-    done = subprocess.run(command, capture_output=True, text=True, env=environment(), cwd=ROOT, check=False)
+    done = run_to_end(["bash", "--norc", "-c", script])
     assert "_dynamix_completion dynamix" in done.stdout, done.stderr
 
 

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 
 import pytest
 
 from dynamix_ps.errors import UsageError
-from tests.launching import ROOT
+from tests.launching import run_to_end
 from worker_hooks.launched import check_connected, fixed_sizes_note, waiting_note
 from worker_hooks.settings import Settings
 
@@ -53,9 +52,7 @@ def test_single_processes_are_let_in(environ):
 def test_a_script_under_torchrun_ends_with_one_line():
     code = "import dynamix_ps.torch as d\nd.attach(None, None, [])"
     environ = {name: value for name, value in os.environ.items() if not name.startswith(("DMLC_", "DYNAMIX_"))}
-    done = subprocess.run(
-        [sys.executable, "-c", code], env=environ | TORCHRUN, cwd=ROOT, capture_output=True, text=True, check=False
-    )
+    done = run_to_end([sys.executable, "-c", code], env=environ | TORCHRUN)
     assert done.returncode == UsageError.exit_code
     assert done.stderr.startswith("error: torchrun started 2 processes")
     assert len(done.stderr.splitlines()) == 1

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 
 import pytest
 
-from tests.launching import environment
+from tests.launching import run_to_end
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -31,9 +30,7 @@ def train(forward, **length):
 
 def printed(script: str) -> list[str]:
     """The lines that a process prints."""
-    done = subprocess.run(
-        [sys.executable, "-c", BEGIN + script], env=environment(), capture_output=True, text=True, check=False
-    )
+    done = run_to_end([sys.executable, "-c", BEGIN + script])
     assert done.returncode == 0, done.stderr
     return done.stdout.split()
 
@@ -72,11 +69,5 @@ print(bool((model.weight != before).any()), all(p.grad is None for p in model.pa
 
 
 def test_where_it_is_loaded_already_nothing_changes() -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", "import torch._dynamo\n" + BEGIN + "print(loaded() is torch._dynamo)"],
-        env=environment(),
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = run_to_end([sys.executable, "-c", "import torch._dynamo\n" + BEGIN + "print(loaded() is torch._dynamo)"])
     assert (done.returncode, done.stdout.split()) == (0, ["True"]), done.stderr

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import selectors
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -24,7 +23,7 @@ from dynamix_ps.launch.messages.agent_messages import (
 )
 from dynamix_ps.launch.targets import command_link
 from dynamix_ps.launch.targets.command_link import AgentCommand, CommandLink
-from tests.launching import environment, wait_for
+from tests.launching import run_to_end, wait_for
 
 pytestmark = pytest.mark.timeout(30)
 
@@ -150,9 +149,6 @@ def test_an_agent_refuses_what_it_cannot_do_and_ends_with_its_stream(tmp_path: P
 
 
 def test_an_agent_that_is_started_by_hand_says_who_starts_it() -> None:
-    command = [sys.executable, "-m", "dynamix_ps.launch.host.agent"]
-    done = subprocess.run(
-        command, stdin=subprocess.DEVNULL, capture_output=True, text=True, env=environment(), check=False
-    )
+    done = run_to_end([sys.executable, "-m", "dynamix_ps.launch.host.agent"])
     assert done.returncode == 3
     assert "error: the agent of a host is started by `dynamix launch`" in done.stderr
