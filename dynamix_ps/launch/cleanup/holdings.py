@@ -1,8 +1,8 @@
-"""What a run holds outside its run folder, recorded in its scratch folder, which nobody but its user can enter.
+"""The record of what a run holds outside its run folder, in a scratch folder that only its user can enter.
 
-A later run reads the records of dead runs and acts on them, perhaps as root. So it believes only a record that this
-user alone can have written: folder and file are opened without following links, and what is open is checked. The
-process that made a record keeps it locked until it ends.
+A later run reads the records of dead runs and acts on them, perhaps as root. So it accepts a record only if no other
+user can have written it: it opens folder and file without following links, and checks what it has opened. The process
+that made a record keeps it locked until it ends.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Holdings:
     machine: str = field(default_factory=socket.gethostname)
 
     def save(self) -> int:
-        """Write a record into the scratch folder, so that a later run can clean up after this one. Raises OSError.
+        """Write the record into the scratch folder, so that a later run can clean up after this one. Raises OSError.
 
         Returns a descriptor that locks the record while it is open. Programs that this process starts get no copy.
         """
@@ -66,34 +66,34 @@ class Holdings:
 
     @classmethod
     def from_json(cls, text: str) -> Holdings:
-        """Raises ValueError, TypeError or KeyError when the text is not such a record."""
+        """Raises ValueError, TypeError or KeyError where the text is no record."""
         data = value_in(text)
         return cls(**{**data, "cgroups": tuple(data["cgroups"])})
 
     @property
     def elsewhere(self) -> bool:
-        """Whether they are on another machine that has the same temporary folder; its locks may not show here.
+        """Whether the run is on another machine that shares this temporary folder; its locks may not show here.
 
-        A machine that was started anew has another boot id, and its name as before.
+        A reboot changes the boot id of a machine, not its name.
         """
         return self.boot_id != _boot_id() and self.machine != socket.gethostname()
 
 
 def new_scratch_path(label: str) -> Path:
-    """A path that nobody can foresee for a scratch folder: in the temporary folder, or in /tmp if it is too long."""
+    """An unpredictable path for a scratch folder: in the temporary folder, or in /tmp if that path is too long."""
     path = _scratch_base() / f"{_FOLDER_PREFIX}{label}-{secrets.token_hex(8)}"
     return path if len(str(path)) <= _LONGEST_SCRATCH else Path("/tmp") / path.name
 
 
 def new_shm_prefix(label: str) -> str:
-    """The beginning of the names of a run's shared memory, which nobody can foresee and make segments under."""
+    """An unpredictable prefix for the names of a run's shared memory, so that no other user can make segments first."""
     return f"dynamix_{label}_{secrets.token_hex(8)}_"
 
 
 def make_scratch(scratch: Path, sockets: int) -> Path:
     """Make the folder, for this user alone, with one folder for sockets per worker in it.
 
-    Raises OSError, also where something of this name is there already.
+    Raises OSError, also where a file or folder of this name exists.
     """
     scratch.mkdir(mode=0o700)
     make_socket_folders(scratch, range(sockets))
@@ -119,7 +119,7 @@ def own_scratch_folders() -> Iterator[Path]:
 
 
 def recorded_holdings() -> Iterator[Holdings]:
-    """The records in this user's scratch folders. What another user can have written is left out."""
+    """The records in this user's scratch folders. Records that another user can have written are left out."""
     for scratch in own_scratch_folders():
         holdings = read_record(scratch)
         if holdings is not None:
@@ -127,7 +127,7 @@ def recorded_holdings() -> Iterator[Holdings]:
 
 
 def abandoned_holdings() -> Generator[Holdings, None, None]:
-    """Those of them whose owner has ended. No other process gets the same ones until the next are asked for."""
+    """The records whose owner has ended. No other process gets the same record until the caller asks for the next."""
     for scratch in own_scratch_folders():
         with ExitStack() as held:
             try:
@@ -140,7 +140,7 @@ def abandoned_holdings() -> Generator[Holdings, None, None]:
 
 
 def read_record(scratch: Path) -> Holdings | None:
-    """The record in a scratch folder, if only this user can have written it and it is whole; otherwise none."""
+    """The record in a scratch folder; None if another user can have written it or it is incomplete."""
     try:
         with _open_record(scratch) as record:
             return _read(record, scratch)
@@ -153,7 +153,7 @@ def _scratch_base() -> Path:
 
 
 def _open_own_folder(path: Path) -> int:
-    """A descriptor of a folder of this user that nobody else can enter. Raises OSError if it is not that."""
+    """A descriptor of a folder that only this user can enter. Raises OSError for any other folder."""
     handle = os.open(path, _OWN_FOLDER)
     if not _is_private(os.fstat(handle)):
         os.close(handle)
@@ -162,7 +162,7 @@ def _open_own_folder(path: Path) -> int:
 
 
 def _open_record(scratch: Path) -> BinaryIO:
-    """A regular file of this user that nobody else can open, in such a folder. Raises OSError if it is not that."""
+    """A regular file in such a folder that only this user can open. Raises OSError for any other file."""
     folder = _open_own_folder(scratch)
     try:
         record = os.fdopen(os.open(_RECORD, _OWN_FILE, dir_fd=folder), "rb")
@@ -176,7 +176,7 @@ def _open_record(scratch: Path) -> BinaryIO:
 
 
 def _read(record: BinaryIO, scratch: Path) -> Holdings:
-    """Raises ValueError, TypeError or KeyError when the file is no record of this scratch folder."""
+    """Raises ValueError, TypeError or KeyError where the file is no record of this scratch folder."""
     holdings = Holdings.from_json(record.read(_LONGEST_RECORD_BYTES).decode())
     told = holdings.scratch == str(scratch) and holdings.shm_prefix.startswith("dynamix_")
     if not told or not re.fullmatch(r"[0-9a-f]{8,}|", holdings.run_id):

@@ -1,7 +1,7 @@
 """Whether the owner of a file still lives: it keeps the file locked, and the kernel unlocks it when the owner ends.
 
-Process numbers cannot tell. A process in another PID namespace or container, or on another machine, that shares the
-folder has a number that belongs to nobody here, or to somebody else.
+A process number does not say it: a process in another PID namespace or container, or on another machine with the same
+folder, has a number that is free here, or that another process has.
 """
 
 from __future__ import annotations
@@ -11,16 +11,16 @@ from contextlib import suppress
 
 
 def hold(descriptor: int) -> None:
-    """Lock an open file until this process ends, and every process that has inherited the descriptor.
+    """Lock an open file until this process and all processes that have inherited the descriptor have ended.
 
-    Where the file system has no locks, the file stays unlocked, and `owner_has_ended` is false there as well.
+    A file system without locks leaves the file unlocked, and `owner_has_ended` is always False there.
     """
     with suppress(OSError):
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
 def owner_has_ended(descriptor: int) -> bool:
-    """Whether the file could be locked, which it then is: of two processes that ask, one alone is told so.
+    """Whether the file could be locked. If so, this process holds the lock now: only one of two askers gets True.
 
     On NFS only a descriptor that is open for writing can lock a file.
     """

@@ -23,7 +23,7 @@ _MOST_RESTARTS = 3  # whoever kills it more often does so on purpose
 
 
 class Reaper:
-    """The reaper of a launcher, which starts it again when somebody kills it."""
+    """The reaper of a launcher. The launcher starts it again when it was killed."""
 
     def __init__(self, holdings: Holdings, events: EventLog) -> None:
         self._holdings = holdings
@@ -32,7 +32,7 @@ class Reaper:
         self._writing = start_reaper(holdings)
 
     def check(self) -> None:
-        """Start the reaper again if it is gone, and record that. Call it regularly."""
+        """Start the reaper again if it is gone, and record that. Call this regularly."""
         if self._restarts_left < 0 or not _is_gone(self._writing):
             return
         self._restarts_left -= 1
@@ -50,7 +50,7 @@ class Reaper:
 
 
 def _is_gone(writing: int) -> bool:
-    """Whether nobody holds the reading end of a pipe any more."""
+    """Whether no process holds the reading end of a pipe."""
     poll = select.poll()
     poll.register(writing, 0)
     return bool(poll.poll(0))
@@ -62,7 +62,7 @@ def start_reaper(holdings: Holdings, survives_exec: bool = False) -> int:
     With `survives_exec` the descriptor stays open when this process executes another program.
 
     Raises:
-        EnvironmentNotReady: it does not start.
+        EnvironmentNotReady: the reaper does not start.
     """
     reading, writing = os.pipe()
     environ = {name: value for name, value in os.environ.items() if not name.startswith("DYNAMIX_")}

@@ -20,7 +20,7 @@ _KILL_PATIENCE_S = 5.0
 
 
 def release(holdings: Holdings, grace_s: float = 3.0) -> None:
-    """End what still runs; remove shared-memory segments, control groups and sockets. May be called twice."""
+    """End all processes of the run; remove its shared-memory segments, control groups and sockets. Idempotent."""
     end_processes(holdings.run_id, grace_s, holdings.host)
     for group in map(Path, holdings.cgroups):
         if is_group_of(group, holdings.run_id):
@@ -30,7 +30,7 @@ def release(holdings: Holdings, grace_s: float = 3.0) -> None:
 
 
 def release_stale() -> list[str]:
-    """Release what dead runs of this user still hold, whose launcher and reaper were killed; returns their run ids."""
+    """Release what runs of this user still hold whose launcher and reaper were killed; returns their run ids."""
     released = []
     for holdings in abandoned_holdings():
         release(holdings)
@@ -41,8 +41,8 @@ def release_stale() -> list[str]:
 def processes_of(run_id: str, host: str = "") -> Iterator[int]:
     """Processes that have this run's id in their environment, and the host's name if one is given, except the caller.
 
-    Where root asks, these may be processes of other users: a worker may change its user. Nobody can name the process
-    of somebody else here, as a process is named by its own environment.
+    For root these may be processes of other users, because a worker may change its user. No user can make this name a
+    process of another user: it reads the environment of the process itself.
     """
     for entry in os.listdir("/proc"):
         if entry.isdigit() and int(entry) != os.getpid() and _belongs_to(int(entry), run_id, host):
@@ -50,7 +50,7 @@ def processes_of(run_id: str, host: str = "") -> Iterator[int]:
 
 
 def end_processes(run_id: str, grace_s: float, host: str = "") -> None:
-    """TERM to all processes of the run on this host, then KILL to those that still run after `grace_s`."""
+    """Send TERM to all processes of the run on this host, and KILL to those that still run after `grace_s`."""
     for number, patience_s in ((signal.SIGTERM, grace_s), (signal.SIGKILL, _KILL_PATIENCE_S)):
         for pid in processes_of(run_id, host):
             _signal(pid, number, lambda pid=pid: _belongs_to(pid, run_id, host))  # type: ignore[misc]
@@ -60,7 +60,7 @@ def end_processes(run_id: str, grace_s: float, host: str = "") -> None:
 
 
 def is_group_of(group: Path, run_id: str) -> bool:
-    """Whether this is a control group that a run of this id makes: of that name, in a mounted hierarchy."""
+    """Whether a run of this id can have made this control group: by its name, and in a mounted hierarchy."""
     real = Path(os.path.realpath(group))
     mounted = any(Path(os.path.realpath(one.root)) in real.parents for one in hierarchies())
     return mounted and re.fullmatch(rf"dynamix-{run_id}-w[0-9]+", real.name) is not None
@@ -76,7 +76,7 @@ def _belongs_to(pid: int, run_id: str, host: str) -> bool:
 
 
 def _signal(pid: int, number: signal.Signals, is_meant: Callable[[], bool]) -> None:
-    """Signal a process if `is_meant` says so while it is held, so that no other process can have taken its number."""
+    """Signal a process if `is_meant` is true while a descriptor keeps its number from other processes."""
     try:
         handle = os.pidfd_open(pid)
     except ProcessLookupError:

@@ -23,7 +23,7 @@ GROUP_PREFIX = "dynamix-"
 
 @dataclass(frozen=True, slots=True)
 class CpuController:
-    """The place where groups with a CPU quota can be made, or the reason why there is none."""
+    """Where groups with a CPU quota can be made, or the reason why none can."""
 
     version: int  # 1 or 2; 0: there is none
     parent: Path
@@ -40,7 +40,7 @@ class CpuController:
         return group
 
     def limit(self, group: Path, cores: float) -> None:
-        """Let the group use at most so many cores; on a busy machine its share is in proportion to them.
+        """Let the group use at most `cores` cores; on a busy machine its share is in proportion to them.
 
         Raises OSError.
         """
@@ -61,7 +61,7 @@ def quota(cores: float) -> tuple[int, int]:
 
 
 def find_controller(proc: Path = OWN_PROC, probe: bool = True) -> CpuController:
-    """The first place where a process can enter a group with a limit. Tries it with a temporary group if `probe`."""
+    """The first place where a process can enter a group with a limit. With `probe` it tries a temporary group."""
     problems = []
     for version, parent in _candidates(proc):
         controller = CpuController(version, parent)
@@ -82,7 +82,7 @@ def _candidates(proc: Path) -> Iterator[tuple[int, Path]]:
 
 
 def _try_out(controller: CpuController) -> str:
-    """Put a process into a group with a limit. Returns what failed; empty: nothing."""
+    """Put a process into a group with a limit. Returns the problem; empty: none."""
     try:
         group = controller.create(f"{GROUP_PREFIX}probe-{os.getpid()}")
     except OSError as error:

@@ -36,7 +36,7 @@ class Emulation:
 
     @property
     def slowdowns(self) -> tuple[float, ...] | None:
-        """Factor per worker of the job by which the hook stretches compute time; none with another method."""
+        """The factor by which the hook stretches compute time, per worker of the job; None with another method."""
         return tuple(1 / speed for speed in self.speeds) if self.method == "hook" else None
 
     def create(self) -> None:
@@ -83,7 +83,7 @@ class Emulation:
 
 
 def choose_emulation(config: Config, run_id: str, cores: float, ranks: Sequence[int] | None = None) -> Emulation:
-    """Choose the method. Creates nothing, apart from a short trial of what is permitted.
+    """Choose the method. Creates nothing, apart from a short trial of the permissions.
 
     Args:
         cores: of this host.

@@ -21,7 +21,7 @@ def core_sets(environ: Mapping[str, str], local_size: int, nodes: Sequence[Seque
     easier to predict.)
 
     Raises:
-        UsageError: a variable cannot be read, or names too few processes.
+        UsageError: a variable cannot be read, or has cores for too few processes.
     """
     blacklist = _numbers(BLACKLIST, environ.get(BLACKLIST, "").replace("-1", ""))
     asked = environ.get(CORES, "").strip()
@@ -36,7 +36,7 @@ def core_sets(environ: Mapping[str, str], local_size: int, nodes: Sequence[Seque
 
 
 def numa_nodes(base: Path = Path("/sys/devices/system/node")) -> list[list[int]]:
-    """The usable cores of this machine by NUMA node; a single node where the system shows none."""
+    """The usable cores of this machine by NUMA node; one node where the system shows no nodes."""
     usable = os.sched_getaffinity(0)
     nodes = []
     for node in sorted(base.glob("node[0-9]*")):

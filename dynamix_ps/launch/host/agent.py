@@ -1,10 +1,10 @@
 """The agent of one host: `python -m dynamix_ps.launch.host.agent`, started by the launcher's ssh, srun or the like.
 
-It talks to the launcher by its standard input and output. When the input closes, or nothing has come for LEASE_S (a cut
-link leaves it open), when it is told to end by a signal, and when the launcher says so, it ends all that it has
-started and removes what the run held on its host. The first SIGTERM is a notice, of a batch system or before the host
-goes down: the launcher hears of it, and ends the run in order. Should the agent itself be killed, its roles end with
-it, and its reaper removes the rest.
+The agent talks to the launcher through its standard input and output. It ends all roles and removes what the run held
+on its host when the input closes, when nothing has come for LEASE_S (a cut link leaves the input open), at a signal,
+and when the launcher says so. Only the first SIGTERM is a notice, from a batch system or a host that goes down: the
+agent passes it to the launcher, which ends the run in order. If the agent itself is killed, its roles end with it, and
+its reaper removes the rest.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class AgentProcess:
         self._noticed = False
 
     def run(self) -> str:
-        """Serve one run. Returns why it ended; empty: the launcher said so."""
+        """Serve one run. Returns why the run ended; empty: the launcher said so."""
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             signal.signal(number, self._told)
         self._stream.send(hello())
@@ -83,7 +83,7 @@ class AgentProcess:
             self._why_end = f"the launcher has not been heard of for {LEASE_S:g} s"
 
     def _send(self, message: FromAgent) -> None:
-        """A notice goes first: who sends it to the agent may send it to the roles too, and it explains their ends."""
+        """Send a notice before other messages: it explains the ends of roles that got the same signal."""
         if self._notice is not None:
             self._stream.send(Notice(self._notice.name))
             self._notice = None
@@ -112,7 +112,7 @@ class AgentProcess:
 
 
 def hello() -> Hello:
-    """What this installation is."""
+    """The first message: the versions of this installation."""
     try:
         version = importlib.metadata.version("dynamix-ps")
     except importlib.metadata.PackageNotFoundError:
@@ -121,7 +121,7 @@ def hello() -> Hello:
 
 
 def main() -> int:
-    """Entry point. What anything prints goes to standard error, as standard output is the stream."""
+    """Entry point. All prints go to standard error, because standard output is the stream."""
     reading, writing = os.dup(0), os.dup(1)
     nowhere = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nowhere, 0)

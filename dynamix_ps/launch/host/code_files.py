@@ -1,4 +1,4 @@
-"""The code of a job: the folder in which it is, and the Python files there that all hosts must have alike."""
+"""The folder of a job's code, and the Python files there, which must be the same on all hosts."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ _MOST_FILES = 5_000
 
 
 class TooManyFilesError(Exception):
-    """A folder is too large to be compared."""
+    """A folder has too many files to compare."""
 
 
 def code_folder(command: Sequence[str], cwd: Path, home: Path) -> Path:
-    """The folder from which the job is launched, or that of its script where that is elsewhere.
+    """The folder from which the job is launched, or the folder of its script where the script is elsewhere.
 
-    Also that of the script where the job is launched from `home` or from a folder around it. Pure; all paths but those
-    in `command` are absolute.
+    It is the script's folder too where the job is launched from `home` or from a folder above it. Pure; all paths but
+    those in `command` are absolute.
     """
     script = script_of(command)
     if script is None:
@@ -30,15 +30,15 @@ def code_folder(command: Sequence[str], cwd: Path, home: Path) -> Path:
 
 
 def script_of(command: Sequence[str]) -> str | None:
-    """The Python script that a command runs, as it stands there; None for another command, or a module."""
+    """The Python script in a command, as the command has it; None for another command, or a module."""
     runs_python = bool(command) and os.path.basename(command[0]).startswith("python")
     return command[1] if runs_python and len(command) > 1 and command[1].endswith(".py") else None
 
 
 def python_files(folder: Path) -> dict[str, str]:
-    """Digest of every Python file in a folder, by its path in it, without hidden folders and environments.
+    """Digest of every Python file in a folder by its relative path, without hidden folders and environments.
 
-    None of a folder that is not there. Raises TooManyFilesError.
+    Empty for a folder that does not exist. Raises TooManyFilesError.
     """
     digests: dict[str, str] = {}
     entries = 0

@@ -1,6 +1,6 @@
-"""What the agent beside the coordinator of an elastic job tells it: which roles have ended, which workers are to leave.
+"""Tells the coordinator of an elastic job, from the agent beside it, which roles have ended and which workers leave.
 
-The launcher knows all ends, sooner and better than anybody else, but may not reach the coordinator.
+The launcher knows all ends first, but the coordinator may not be reachable from its host.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dynamix_ps.rpc.member import Member
 
 
 class ExitReports:
-    """Of one run. It connects at once, and again where it must."""
+    """The reports of one run. Connects at once, and again after a failure."""
 
     def __init__(self, access: ArbitratorAccess) -> None:
         self._member = Member(access, Process("launcher", 0, uuid.uuid4().hex))
@@ -29,5 +29,5 @@ class ExitReports:
             self._member.suspect(message.role, message.number, message.incarnation)
 
     def close(self) -> None:
-        """The run is over. Waits a few seconds at most."""
+        """End the reports, as the run is over. Waits a few seconds at most."""
         self._member.close()

@@ -1,6 +1,6 @@
-"""What a run has on one host: its roles, quotas, probe, ports and files. It does what the launcher's messages say.
+"""One run on one host: its roles, quotas, probe, ports and files, as the launcher's messages say.
 
-The same object serves the launcher's own host, within its process, and other hosts, in a process of its own (agent.py).
+One class serves the launcher's host, within the launcher, and other hosts, in a process of its own (agent.py).
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ _EARLIER_AGENT_S = 20.0  # twice what an agent takes that hears nothing any more
 
 
 class _Prepared:
-    """What there is between `Prepare` and the end."""
+    """What the agent holds between `Prepare` and the end."""
 
     def __init__(self, message: Prepare, config: Config, folder: RunFolder, scratch: Path, shm_prefix: str) -> None:
         self.message, self.config, self.folder, self.scratch = message, config, folder, scratch
@@ -97,8 +97,8 @@ class HostAgent:
     Args:
         selector: of the loop that runs it; the data of each of its keys is a function to call when the key is ready.
         send: called with every message for the launcher.
-        environ: the environment around the roles.
-        placement: where roles are within this host.
+        environ: the environment of the roles.
+        placement: where the roles run within this host.
         has_room: whether `send` can take messages that could wait.
     """
 
@@ -128,7 +128,7 @@ class HostAgent:
         self.finished = False  # nothing follows
 
     def receive(self, message: ToAgent) -> None:
-        """Do what a message says; what cannot be done is answered by `RequestRefused`."""
+        """Do what a message says; answer `RequestRefused` where that is impossible."""
         self._check_files()
         try:
             self._follow(message)
@@ -138,7 +138,7 @@ class HostAgent:
             self._send(RequestRefused(EnvironmentNotReady.exit_code, f"cannot prepare the run: {error}"))
 
     def tick(self) -> None:
-        """Notice what no descriptor tells. Call it a few times per second."""
+        """Notice what no descriptor shows. Call this a few times per second."""
         self._check_files()
         self._roles.tick()
         if self._reaper is not None and not self._finishing:
@@ -152,17 +152,17 @@ class HostAgent:
             self._send(CleanedUp())
 
     def close(self) -> None:
-        """End what still runs and remove everything. May be called twice."""
+        """End all roles and remove everything. Idempotent."""
         self._roles.end(_END_GRACE_S)
         self._files = None
         self._held.close()
 
     def event(self, kind: str, **fields: object) -> None:
-        """Of the probe and of the reaper."""
+        """Pass on an event of the probe or of the reaper."""
         self._send(RunEvent(kind, {name: str(value) for name, value in fields.items()}))
 
     def _send_files(self) -> bool:
-        """Send what is new in the run folder, as far as there is room. Returns whether all was sent."""
+        """Send what is new in the run folder, as far as the link has room. Returns whether all was sent."""
         return self._files is None or self._files.send_news()
 
     def _check_files(self) -> None:
@@ -311,7 +311,7 @@ class HostAgent:
 
 
 def _outlast_earlier_agent(message: Prepare) -> None:
-    """Wait until an agent that this run has lost here has ended its roles: it knows them by run and host alone."""
+    """Wait until a lost agent of this run has ended its roles: it finds them by run and host alone."""
     deadline_s = time.monotonic() + _EARLIER_AGENT_S
     same = (message.run_id, message.host)
     while any((held.run_id, held.host) == same and not held.elsewhere for held in recorded_holdings()):
@@ -325,7 +325,7 @@ def _outlast_earlier_agent(message: Prepare) -> None:
 
 
 def _enter(message: Prepare) -> None:
-    """Go to the folder from which the job was launched, whose files the roles need."""
+    """Change to the folder from which the job was launched: the roles need its files."""
     try:
         os.chdir(message.cwd)
     except OSError as error:

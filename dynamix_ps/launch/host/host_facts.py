@@ -1,4 +1,4 @@
-"""What the agent of a host tells about it before a run: versions, code, memory, GPUs."""
+"""The facts of a host before a run: versions, code, memory, GPUs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _OURS = ("dynamix_ps", "server_hooks", "worker_hooks")
 
 
 def inspected(question: Inspect, listener: Listener) -> Inspected:
-    """The answer of this host, on which `listener` listens from now on."""
+    """The answer of this host. `listener` listens there from now on."""
     began_s = time.monotonic()
     problem, address = "", ""
     try:
@@ -50,7 +50,7 @@ def inspected(question: Inspect, listener: Listener) -> Inspected:
 
 
 def package_digest() -> str:
-    """Digest of all Python files of this package, as they are imported here."""
+    """Digest of all Python files of this package, as this process imports it."""
     root = Path(dynamix_ps.__file__).parents[1]
     return digest_of_all({
         f"{name}/{path}": digest for name in _OURS for path, digest in python_files(root / name).items()
@@ -58,7 +58,7 @@ def package_digest() -> str:
 
 
 def code_of(folder: Path) -> tuple[dict[str, str], str]:
-    """(digest of each Python file by its path, why they are not told)"""
+    """(digest of each Python file by its path, why there are none)"""
     try:
         return python_files(folder), ""
     except TooManyFilesError as error:

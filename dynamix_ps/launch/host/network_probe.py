@@ -1,4 +1,4 @@
-"""The network probe of a run: the host's, one started for the run, or none, with the reason."""
+"""The network probe of a run: the probe of the host, one started for the run, or none, with the reason."""
 
 from __future__ import annotations
 
@@ -33,17 +33,17 @@ _ERROR = "error: "  # how lines of the probe begin that say why it ends
 
 
 class NetworkProbe:
-    """Finds a probe of the host that answers, or starts one in the scratch folder; roles do not wait for that.
+    """Finds a probe of the host that answers, or starts one in the scratch folder. Roles do not wait for it.
 
-    Where there can be none, `events` gets a `degraded` event with the reason, at once or by `check`. A run whose
-    cluster file demands eBPF waits until its probe answers.
+    Without a probe, `events` gets a `degraded` event with the reason, at once or in `check`. A run whose cluster file
+    demands eBPF waits until its probe answers.
 
     Attributes:
-        socket: the value of variables.PROBE for all roles; none where nothing would ask a probe.
-        starting: whether it is not known yet that the probe answers, or that it does not come.
+        socket: the value of variables.PROBE for all roles; None where no role would ask a probe.
+        starting: whether the probe has neither answered nor failed yet.
 
     Raises:
-        EnvironmentNotReady: eBPF is demanded, and is not possible.
+        EnvironmentNotReady: the cluster file demands eBPF, which is not possible here.
     """
 
     def __init__(
@@ -85,7 +85,7 @@ class NetworkProbe:
             raise
 
     def check(self) -> None:
-        """Notice that the probe that was started answers, or does not come. Does not wait."""
+        """Notice that the started probe answers or has failed. Does not wait."""
         if not self.starting or self._process is None or self.socket is None:
             return
         if self._process.poll() is not None:
@@ -105,7 +105,7 @@ class NetworkProbe:
         note_refused(self.socket)
 
     def close(self) -> None:
-        """End what it has started. Idempotent."""
+        """End the started probe. Idempotent."""
         if self._process is not None:
             _end(self._process)
             self._process = None
@@ -120,7 +120,7 @@ class NetworkProbe:
 
 
 def _problem(path: str) -> str:
-    """Why no probe answers at this path; empty when one does."""
+    """Why no probe answers at this path; empty if one does."""
     source = ProbeSource(path)
     try:
         source.read()
@@ -132,7 +132,7 @@ def _problem(path: str) -> str:
 
 
 def _start(path: str, owner: Mapping[str, str], log_file: Path) -> subprocess.Popen[bytes]:
-    """Start a probe. It has the variables of its owner, so that a clean-up of the run finds it."""
+    """Start a probe, with the variables of its owner, by which a clean-up of the run finds it."""
     parent = os.getpid()
     with log_file.open("ab") as log:
         return subprocess.Popen(

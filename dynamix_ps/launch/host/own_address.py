@@ -1,4 +1,4 @@
-"""The address under which other hosts reach this one: the one from which the route to them starts."""
+"""The address under which other hosts reach this one: the address of the interface that leads to them."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ def own_address(wanted: str, peers: Sequence[str], host: str) -> str:
     """The address of this host for the others.
 
     Args:
-        wanted: what the cluster file calls it. An IP address counts; a name is looked up by the route to the others.
-        peers: addresses or names of the other hosts; none: only roles on this host use the address.
+        wanted: the address in the cluster file. For a name, the route to the other hosts decides.
+        peers: addresses or names of the other hosts; empty: only roles on this host use the address.
         host: name of this host, for messages.
 
     Raises:

@@ -28,7 +28,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 def tie_to_parent(parent_pid: int, signal_number: int = signal.SIGKILL) -> None:
     """Let the kernel send this process a signal when its parent dies. Call it in the child before exec.
 
-    It stays in force after exec. If the parent is gone already, the signal comes at once.
+    The setting survives exec. If the parent is gone already, the signal comes at once.
     """
     _libc.prctl(_PR_SET_PDEATHSIG, int(signal_number), 0, 0, 0)
     if os.getppid() != parent_pid:
@@ -36,7 +36,7 @@ def tie_to_parent(parent_pid: int, signal_number: int = signal.SIGKILL) -> None:
 
 
 def state_of(pid: int) -> str:
-    """The state of a process as `ps` shows it, a letter; empty if it is gone."""
+    """The state of a process, a letter as in `ps`; empty if the process is gone."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text()
     except OSError:
@@ -90,7 +90,7 @@ class RoleProcess:
         return self.exit_code is None
 
     def drain(self) -> Iterator[bytes]:
-        """What is left in the pipe after the end. Does not wait for a grandchild that keeps it open."""
+        """The rest in the pipe after the end. Does not wait for a grandchild that keeps the pipe open."""
         for _ in range(_MOST_READS):
             data = self.read()
             if not data:
@@ -98,7 +98,7 @@ class RoleProcess:
             yield data
 
     def read(self) -> bytes | None:
-        """Bytes from the pipe; empty at its end, none while it holds nothing. Never blocks."""
+        """Bytes from the pipe; empty at its end, None while there are none. Never blocks."""
         try:
             return os.read(self.pipe.fileno(), READ_BYTES)
         except BlockingIOError:
@@ -117,7 +117,7 @@ class RoleProcess:
         return self.running and state_of(self.pid) in ("T", "t")
 
     def signal(self, number: signal.Signals) -> None:
-        """Send a signal to the role and to all processes that it has started in its group."""
+        """Send a signal to the role and to all processes in its group."""
         try:
             os.killpg(self._process.pid, number)
         except (ProcessLookupError, PermissionError):

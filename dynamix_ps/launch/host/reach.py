@@ -1,4 +1,4 @@
-"""Whether hosts reach each other: each listens, the others connect, and for a while send as much as the way takes."""
+"""Whether hosts reach each other: each host listens, and the others connect and send for a while at full rate."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _RTT_AT = 68  # offset of tcpi_rtt, in microseconds, in the kernel's struct tcp_
 
 
 class Listener:
-    """Takes connections, and reads and drops what comes, while somebody drives the selector.
+    """Accepts connections, and reads and drops all bytes, while the caller drives the selector.
 
     The data of each of its keys is a function to call when the key is ready.
     """
@@ -41,11 +41,11 @@ class Listener:
         self.ports: dict[str, int] = {}  # on which it listens, by their keys
 
     def open(self, address: str, ports: Mapping[str, int]) -> None:
-        """Listen on these ports and on one that is free.
+        """Listen on these ports and on a free one.
 
         Raises:
             EnvironmentNotReady: a port is taken.
-            OSError: it cannot listen there.
+            OSError: this process cannot listen there.
         """
         for key, port in {FREE_PORT: 0, **ports}.items():
             if port:
@@ -59,7 +59,7 @@ class Listener:
             self.ports[key] = listening.getsockname()[1]
 
     def close(self) -> None:
-        """End it with all connections. May be called twice."""
+        """Close all sockets. Idempotent."""
         for each in list(self._sockets):
             self._drop(each)
         self.ports = {}
@@ -106,7 +106,7 @@ def reached(wanted: Reach) -> Reached:
 
 
 class _Way:
-    """What was found out about the way to one port."""
+    """The result for one port."""
 
     def __init__(self) -> None:
         self.problem = f"no answer within {LIMIT_S:g} s"
@@ -143,7 +143,7 @@ def _reach(targets: Sequence[tuple[str, int]], rate_s: float) -> list[_Way]:
 
 
 def _begin(address: str, port: int, opened: ExitStack) -> socket.socket:
-    """A connection that is on its way. Raises OSError."""
+    """Begin to connect. Raises OSError."""
     family, kind, protocol, _, where = socket.getaddrinfo(address, port, type=socket.SOCK_STREAM)[0]
     connection = opened.enter_context(socket.socket(family, kind, protocol))
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _NO_LINGER)
@@ -154,13 +154,13 @@ def _begin(address: str, port: int, opened: ExitStack) -> socket.socket:
 
 
 def _round_trip_s(connection: socket.socket) -> float:
-    """As the kernel has measured it for a new connection."""
+    """The round trip that the kernel has measured for a new connection."""
     info = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _RTT_AT + 4)
     return int.from_bytes(info[_RTT_AT:], sys.byteorder) / 1e6
 
 
 def _rate(connection: socket.socket, duration_s: float) -> float:
-    """Bytes per second that were acknowledged in the second half of a while. Raises OSError."""
+    """Acknowledged bytes per second, in the second half of the measurement. Raises OSError."""
     block, sent = bytes(_SEND_BYTES), 0
     writable = select.poll()
     writable.register(connection, select.POLLOUT)
@@ -178,6 +178,6 @@ def _rate(connection: socket.socket, duration_s: float) -> float:
 
 
 def _unacknowledged(connection: socket.socket) -> int:
-    """Bytes that were given to the kernel and have not arrived yet, as far as known here."""
+    """Bytes that the kernel has taken and the other end has not acknowledged."""
     count = fcntl.ioctl(connection, termios.TIOCOUTQ, bytes(4))
     return int.from_bytes(count, sys.byteorder)

@@ -1,4 +1,4 @@
-"""The started roles of one host: their output, their ends, and signals to them. Runs in a loop of somebody else."""
+"""The started roles of one host: their output, their ends, and signals to them. The caller runs the loop."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ _GATHER_S = 0.01  # after a pipe was emptied: a role that flushes each line woul
 
 
 class RoleGroup:
-    """Tells what happens by `send`.
+    """The roles of one host. Reports to `send` what happens to them.
 
     Args:
         selector: of the loop; the data of each of its keys is a function to call when the key is ready.
         send: called with Started, RoleOutput, RoleEnded and Suspended.
-        environ: the environment around the roles.
-        has_room: whether output can be taken in now. While not, the roles wait with it.
-        before_end: called before the end of a role is told, to tell what it has left first.
+        environ: the environment of the roles.
+        has_room: whether `send` takes output now. While it does not, the roles wait with their output.
+        before_end: called before the end of a role is reported, to report first what the role has left.
     """
 
     def __init__(
@@ -48,7 +48,7 @@ class RoleGroup:
         return [name for name, process in self._processes.items() if process.running]
 
     def start(self, spec: RoleSpec, control_group: Path | None = None) -> None:
-        """A role that has ended may be started again. Raises EnvironmentNotReady if it cannot be started."""
+        """Start a role, also one that has ended. Raises EnvironmentNotReady if that fails."""
         process = RoleProcess(spec, role_environment(spec, self._environ), control_group)
         self._processes[spec.name] = process
         self._suspended.discard(spec.name)
@@ -57,14 +57,14 @@ class RoleGroup:
         self._send(Started(spec.name))
 
     def signal(self, names: Iterable[str], number: int) -> None:
-        """To those of the named roles that run, with all processes in their groups."""
+        """Send a signal to those named roles that run, and to all processes in their groups."""
         for name in names:
             process = self._processes.get(name)
             if process is not None and process.running:
                 process.signal(signal.Signals(number))
 
     def tick(self) -> None:
-        """Notice what no descriptor tells: which roles have ended, and which are held by SIGSTOP."""
+        """Notice what no descriptor shows: which roles have ended, and which SIGSTOP holds."""
         if self._has_room() != self._listening:
             self._set_listening(not self._listening)
         for name, process in self._processes.items():
@@ -76,7 +76,7 @@ class RoleGroup:
                 self._send(Suspended(name, name in self._suspended))
 
     def end(self, grace_s: float) -> None:
-        """End all roles: TERM, then KILL after `grace_s`. Waits for their ends; tells nothing."""
+        """End all roles: TERM, then KILL after `grace_s`. Waits for their ends; reports nothing."""
         for number in (signal.SIGTERM, signal.SIGCONT):  # a stopped role gets SIGTERM only when it goes on
             self.signal(self.running, number)
         deadline_s = time.monotonic() + grace_s
@@ -93,7 +93,7 @@ class RoleGroup:
                 process.pipe.close()
 
     def _end(self, process: RoleProcess) -> None:
-        """Tell the end of a role, behind all that it has printed."""
+        """Report the end of a role, after all its output."""
         if not process.pipe.closed:
             self._unlisten(process)
             for data in process.drain():

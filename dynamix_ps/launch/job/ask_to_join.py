@@ -1,7 +1,7 @@
-"""Who is to enter an elastic job, in an empty place: by a line in the run folder, which the launcher follows.
+"""Asks the launcher of an elastic job, by a line in the run folder, to start a worker or server in an empty place.
 
-The worker that leads writes into its own file that another one has entered. Until then the line comes again and again:
-the launcher starts nobody whose process has not ended yet, and a newcomer may fail.
+The leader writes into its own file that a joiner has entered. Until then this module repeats the line: the launcher
+starts no role whose process still runs, and a joiner may fail.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ _LOOK_S = 0.2
 
 
 def ask_to_join(folder: RunFolder, number: int, role: str = "worker", patience_s: float = PATIENCE_S) -> str:
-    """Have a worker or server of the run of this folder started, and wait until it takes part. Returns that in words.
+    """Have the launcher of this run start a worker or server, and wait until it takes part. Returns that in words.
 
     Raises:
-        UsageError: the run takes nobody in, has no such role, or is over, or the role is there.
-        DynamixError: the run has ended before.
+        UsageError: the run accepts no joiners, has no such role or is over, or the role is there already.
+        DynamixError: the run ended before the role took part.
         EnvironmentNotReady: the run folder cannot be written, or the host is lost and not back.
-        TimedOut: it does not take part within `patience_s`.
+        TimedOut: the role does not take part within `patience_s`.
     """
     config = load_config(folder.config_file)
     _check(folder, number, role, config)
@@ -77,7 +77,7 @@ def _check(folder: RunFolder, number: int, role: str, config: Config) -> None:
 
 
 def _check_event(line: Line, number: int, role: str) -> None:
-    """Raises DynamixError for an event after which it cannot take part."""
+    """Raises DynamixError for an event after which the role cannot take part."""
     if line["kind"] == "end":
         raise DynamixError(f"the run ended before {role} {number} took part")
     if line["kind"] == "host_not_back" and f"{role}-{number}" in line.get("roles", ()):
@@ -85,7 +85,7 @@ def _check_event(line: Line, number: int, role: str) -> None:
 
 
 def _answer(line: Line, number: int, role: str) -> str:
-    """What a line of a worker's file says about who has entered."""
+    """What a line of the leader's file says about the joiner; empty for other lines."""
     if line["kind"] != f"{role}s_entered" or number not in line.get("entered", ()):
         return ""
     iteration = line.get("iteration", 0)

@@ -1,6 +1,7 @@
-"""A worker is asked to leave an elastic job: by a line in the run folder, which the launcher passes on.
+"""Asks the launcher of an elastic job, by a line in the run folder, to let a worker leave.
 
-The coordinator tells the worker, which votes, and writes what became of it into its own file.
+The launcher passes the request on to the coordinator, and the coordinator to the worker. The worker votes, and writes
+the result into its own file.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ _LOOK_S = 0.2
 
 
 def ask_to_leave(folder: RunFolder, rank: int, patience_s: float = PATIENCE_S) -> str:
-    """Ask worker `rank` to leave the run of this folder, and wait for what becomes of it. Returns that in words.
+    """Ask worker `rank` to leave the run of this folder, and wait for the answer. Returns the answer in words.
 
     Raises:
         UsageError: the run cannot go on without a worker, has no such worker, or is over.
@@ -56,7 +57,7 @@ def ask_to_leave(folder: RunFolder, rank: int, patience_s: float = PATIENCE_S) -
 
 
 def check_goes_on(folder: RunFolder, config: Config) -> RunState:
-    """The run as it was told. Raises UsageError unless it is elastic and goes on."""
+    """The state of the run, from its files. Raises UsageError unless the run is elastic and goes on."""
     if config.elastic.min_workers is None:
         raise UsageError(
             f"{folder.path}: the others do not go on without a worker in this run; set elastic.min_workers in its "
@@ -76,7 +77,7 @@ def phase_of(rank: int, state: RunState) -> str:
 
 
 def _answer(line: Line) -> str:
-    """What a line of the worker's file says about its leaving. Raises DynamixError if it stays."""
+    """The answer in a line of the worker's file; empty for other lines. Raises DynamixError if the worker stays."""
     if line["kind"] == "leave_refused":
         raise DynamixError(str(line.get("why")))
     if line["kind"] == "finished":

@@ -1,4 +1,4 @@
-"""Hosts that an elastic job goes on without, and when which of them are reached again to start roles there. Pure."""
+"""The lost hosts of an elastic job, and when the launcher tries to reach each of them again. Pure."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from dynamix_ps.launch.job.restarts import wait_before_start_s
 
 
 class AwayHosts:
-    """Of one job. The wait before a host is reached again doubles with each time that it was lost or not back.
+    """The lost hosts of one job. The wait before the next attempt at a host doubles with each loss and failed attempt.
 
-    It is one wait for all roles of the host: those that are due before start together when the host is back.
+    All roles of a host share one wait, and start together when the host is back.
 
     Args:
-        patience_s: until a host must be ready, once it is being reached.
+        patience_s: how long an attempt may take until the host is ready.
     """
 
     def __init__(self, patience_s: float) -> None:
@@ -29,7 +29,7 @@ class AwayHosts:
 
     @property
     def awaited(self) -> list[str]:
-        """Hosts that are being reached again."""
+        """Hosts that the launcher is trying to reach."""
         return list(self._deadline_s)
 
     def waits_for(self, role: str) -> bool:
@@ -37,36 +37,36 @@ class AwayHosts:
         return any(role in roles for roles in self._due.values())
 
     def add(self, host: str, now_s: float) -> None:
-        """A host is lost, and the job goes on without it."""
+        """Note that a host is lost and the job goes on."""
         self._away.add(host)
         self._fails(host, now_s)
 
     def wait_for(self, host: str, role: str, starts: int) -> None:
-        """A role shall start there, after so many starts before."""
+        """Start a role on this host once the host is back. `starts`: how often the role was started before."""
         self._away.add(host)
         self._due.setdefault(host, {})[role] = starts
 
     def at_once(self, host: str) -> None:
-        """A user wants a role there: the host is reached without a wait."""
+        """Try this host without a wait, because a user asks for a role there."""
         self._reach_s.pop(host, None)
 
     def to_reach(self, now_s: float) -> list[str]:
-        """Hosts to reach again now, for all roles that are due there. Each counts as being reached from then on."""
+        """Hosts to try now, because roles are due there. From then on an attempt at each of them is under way."""
         hosts = [host for host in self._due if host not in self._deadline_s and now_s >= self._reach_s.get(host, now_s)]
         self._deadline_s |= dict.fromkeys(hosts, now_s + self._patience_s)
         return hosts
 
     def is_late(self, host: str, now_s: float) -> bool:
-        """Whether a host that is being reached should be ready by now."""
+        """Whether the attempt at a host has taken longer than `patience_s`."""
         return now_s > self._deadline_s[host]
 
     def back(self, host: str) -> dict[str, int]:
-        """A host is ready. Returns the roles to start there, and how often each was started before."""
+        """Note that a host is ready. Returns the roles to start there, and how often each was started before."""
         self._away.discard(host)
         return self._ends_waiting(host)
 
     def give_up(self, host: str, now_s: float) -> list[str]:
-        """A host cannot be reached. Returns the roles that were to start there."""
+        """Note that an attempt has failed. Returns the roles that were to start there."""
         self._fails(host, now_s)
         return list(self._ends_waiting(host))
 

@@ -1,4 +1,4 @@
-"""`sync: rsync`: copies the code of a job to its hosts before the run, by the way that leads to their agents."""
+"""`sync: rsync`: copies the code of a job to its hosts before the run, over the connection that their agents use."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ _SSH_FAILED = 255
 def send_code(
     config: Config, target: Target, hosts: Sequence[str], environ: Mapping[str, str], stopped: Callable[[], bool]
 ) -> bool:
-    """Copy the code of a job to the hosts that are other machines. Returns whether all of it is there: not if stopped.
+    """Copy the code of a job to the hosts that are other machines. Returns False if stopped before the end.
 
     Raises:
-        EnvironmentNotReady: there is no rsync here or there, the folder is a home, hosts are reached by something that
-            runs no command there, or a copy has failed.
+        EnvironmentNotReady: rsync is missing here or there, the folder is a home, the target of the hosts runs no
+            commands there, or a copy has failed.
     """
     if not isinstance(target, Commands):
         return True  # one host, this one
@@ -82,7 +82,7 @@ def rsync_argv(rsync: str, host: str, shell: Sequence[str], folder: Path, run_di
 
 @dataclass(slots=True)
 class _Copy:
-    """A copy that is under way."""
+    """A copy in progress."""
 
     host: str
     command: AgentCommand
@@ -90,7 +90,7 @@ class _Copy:
     said: IO[bytes]
 
     def check(self) -> None:
-        """Raises EnvironmentNotReady if it has failed."""
+        """Raises EnvironmentNotReady if the copy has failed."""
         code = self.process.returncode
         if code == 0:
             return

@@ -1,6 +1,6 @@
-"""The hosts of an elastic job: roles and whole hosts go, and are started again, while the others go on.
+"""The hosts of an elastic job: the launcher starts lost roles and lost hosts again while the others go on.
 
-Where the cluster file does not ask for that (`elastic.min_workers`), they are hosts as any.
+Without `elastic.min_workers` in the cluster file, this module does nothing of its own.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from dynamix_ps.run_record.requests import JOIN, Requests
 
 
 class ElasticHosts(RunHosts):
-    """All hosts that have a role. Arguments are those of `RunHosts`."""
+    """All hosts that have a role. Arguments: see `RunHosts`."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
@@ -47,12 +47,12 @@ class ElasticHosts(RunHosts):
 
     @property
     def given_up(self) -> frozenset[str]:
-        """Hosts that were lost or told to end, and are not back."""
+        """Hosts that were lost or got a notice to end, and are not back."""
         gone = {*self._leaving, *self.lost}
         return frozenset(name for name in self.names if name in gone or name in self._away)
 
     def pass_requests_on(self) -> None:
-        """Ask workers to leave that a user wants to, and have others, or servers, started again."""
+        """Pass on the requests of users: workers that leave, workers and servers that join."""
         if not self._is_elastic:
             return
         for asked in self._requests.read():
@@ -67,11 +67,11 @@ class ElasticHosts(RunHosts):
 
     @property
     def awaits_scheduler(self) -> bool:
-        """The scheduler is lost, and is started again."""
+        """Whether the scheduler is lost and will be started again."""
         return self._scheduler_due_s is not None
 
     def restart_scheduler(self) -> None:
-        """Start a lost scheduler again, when it is due and somebody is there who needs it to end in order."""
+        """Start a lost scheduler again when it is due and a running role needs it for an orderly end."""
         if self._scheduler_due_s is None or time.monotonic() < self._scheduler_due_s:
             return
         if any(state.running and state.role.role in ("worker", "server") for state in self.roles.values()):
@@ -80,7 +80,7 @@ class ElasticHosts(RunHosts):
             self._start_again(state.role.name, state.starts + 1)
 
     def restart(self, there: Collection[int]) -> None:
-        """Start lost workers and servers again that are due. To be called as long as the job goes on.
+        """Start lost workers and servers again when they are due. Call this as long as the job goes on.
 
         `there`: the workers that take part.
         """
@@ -111,7 +111,7 @@ class ElasticHosts(RunHosts):
         self._links[state.role.host].send(StartAgain(name, starts))
 
     def end_job(self) -> None:
-        """The launcher ends the job: roles that end from now on are not lost, and workers do not leave the others."""
+        """The launcher ends the job: from now on a role that ends is not lost, and no worker leaves."""
         self._job_ends = True
         if not self._is_elastic or not any(s.running and s.role.role == "worker" for s in self.roles.values()):
             return
@@ -126,7 +126,7 @@ class ElasticHosts(RunHosts):
                 link.send(FilePart(mark.relative_to(self._folder.path).as_posix(), 0, 0, b""))
 
     def go_on_without(self, host: str) -> None:
-        """A host is lost, and the job goes on: all that ran there has ended."""
+        """Note that a host is lost and the job goes on: every role of the host has ended."""
         self._away.add(host, time.monotonic())
         link = self._links[host]
         link.leave()
@@ -138,7 +138,7 @@ class ElasticHosts(RunHosts):
             self._ended(state, RoleEnded(state.role.name, -signal.SIGKILL, 0.0))
 
     def _reach_again(self, host: str) -> None:
-        """Have another agent started on a host whose one is gone."""
+        """Start a new agent on a host that has lost its agent."""
         self._leaving.discard(host)
         self._finished.discard(host)
         self._ready.pop(host, None)
@@ -153,7 +153,7 @@ class ElasticHosts(RunHosts):
         link.send(self._preparation(host, link.shares_run_folder, self._run_id, self._token, resume=None))
 
     def _welcome(self, host: str) -> None:
-        """A host is back and ready: start there what is due."""
+        """A host is back and ready: start the roles that are due there."""
         link, address = self._links[host], self._ready[host].address
         addresses = {**self._begun.addresses, host: address}
         self._begun = dataclasses.replace(self._begun, addresses=addresses)
@@ -164,7 +164,7 @@ class ElasticHosts(RunHosts):
             self._start_again(name, starts)
 
     def _give_up(self, host: str, reason: str) -> None:
-        """A host is not back. It is reached again after a longer wait, when one of its roles is due again."""
+        """An attempt at a host has failed. The next one follows after a longer wait, once one of its roles is due."""
         self._links[host].leave()
         now_s = time.monotonic()
         roles = self._away.give_up(host, now_s)
@@ -173,7 +173,7 @@ class ElasticHosts(RunHosts):
             self._restarts.ended(name, now_s)
 
     def _notice(self, host: str, notice: Notice) -> None:
-        """A host is told to end: its workers leave if the others go on without them, else the run ends."""
+        """A host got a notice to end: its workers leave if the others can go on, else the run ends."""
         running = [state.role for state in self.roles.values() if state.running]
         here = [role for role in running if role.host == host]
         stay = [role for role in running if role.role == "worker" and role.host not in (host, *self._leaving)]
@@ -198,7 +198,7 @@ class ElasticHosts(RunHosts):
         self._let_go(role.host)
 
     def _go_on(self, state: RoleState, message: RoleEnded) -> None:
-        """A role is lost, and the job goes on: tell of it, and plan its next start."""
+        """A role is lost and the job goes on: record the loss, and plan the next start of the role."""
         role = state.role
         if role.number is not None:
             who = {"role": role.role, "slot": role.number}
@@ -214,19 +214,19 @@ class ElasticHosts(RunHosts):
         self._tell("scheduler_exit", how=how_it_ended(exit_code), restart_in_s=delay_s)
 
     def _let_go(self, host: str) -> None:
-        """Let a host that is told to end do so, if nothing runs there any more."""
+        """Let a host that got a notice to end clean up, once nothing runs there."""
         if host in self._leaving and self._has_ended(host):
             self._links[host].send(CleanUp())
 
     def _has_ended(self, host: str) -> bool:
-        """Whether all that was started there has ended."""
+        """Whether every role that was started on the host has ended."""
         return all(state.exit_code is not None for state in self._started_on(host))
 
     def _started_on(self, host: str) -> list[RoleState]:
         return [state for state in self.roles.values() if state.role.host == host and not state.absent]
 
     def _plan_restart(self, state: RoleState) -> None:
-        """It has ended, otherwise than in order. One that was to enter cannot help that others were gone before."""
+        """A role has failed. A joiner whose peers were gone before it entered does not use up a restart."""
         name, now_s = state.role.name, time.monotonic()
         was_to_enter = state.role.role == "worker" and state.starts > 0 and not state.entered
         if not was_to_enter or state.exit_code != PeerLostError.exit_code:
@@ -245,7 +245,7 @@ class ElasticHosts(RunHosts):
         self._tell_coordinator(role, self._asked_to_leave)
 
     def _tell_coordinator(self, role: JobRole, request: int = 0) -> None:
-        """That it has ended, or of a request to leave."""
+        """Tell the coordinator that a role has ended, or that a worker should leave."""
         assert role.number is not None
         home = role_hosts(self._config.cluster).home or ""
         self._links[home].send(ForCoordinator(role.role, role.number, self.roles[role.name].incarnation, request))

@@ -1,7 +1,7 @@
 """Counts Ctrl-C, SIGTERM and SIGHUP to the launcher: the first stops the run in order, the second kills.
 
-A notice that comes to a host stops it in order, too. A batch system sends it to all hosts and to the launcher at once,
-so that none of these counts as a second one.
+A notice to a host stops the run in order too. A batch system sends a notice to all hosts and to the launcher at once,
+so these count as one.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Interrupts:
             signal.signal(number, before)
 
     def notice(self, name: str, host: str) -> None:
-        """A host was told to end by a signal."""
+        """A host got a signal to end."""
         if not self.count:
             self.count, self.first, self._same = 1, f"{name} on host {host}", True
 

@@ -1,4 +1,4 @@
-"""What the launcher does regularly while the roles run: record, show, and find out which workers have started."""
+"""Records and shows the run while the roles run, and finds out which workers have started."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class EmulatedSpeeds(Speeds, Protocol):
 
 
 class Observer:
-    """Called by the supervisor. A recorder that cannot write (disk full) never ends the run; `problem` says so."""
+    """The supervisor calls it. A full disk never ends the run; `problem` says that the record is incomplete."""
 
     def __init__(
         self,
@@ -101,5 +101,5 @@ class Observer:
         )
 
     def _iteration(self, worker: WorkerState) -> int:
-        """Where a worker is; its lines tell it only at the end of every window."""
+        """The iteration of a worker, also within a window; its lines have it only at the end of a window."""
         return max(read_mark(self._recorder.folder.iteration_file(worker.rank)) or 0, worker.iteration)

@@ -12,12 +12,12 @@ MOST_KEPT_OUT = 5  # starts in a row that do not count
 
 
 def wait_before_start_s(made: int) -> float:
-    """Before the next start, after so many that were in vain."""
+    """The wait before the next start, after `made` failed starts."""
     return min(FIRST_WAIT_S * 2.0 ** min(made, _LONGEST_AFTER), LONGEST_WAIT_S)
 
 
 class Restarts:
-    """Of the workers and servers of one job.
+    """The restarts of the workers and servers of one job.
 
     Args:
         most: restarts of each worker and server.
@@ -31,16 +31,16 @@ class Restarts:
         self._due_s: dict[str, float] = {}
 
     def ended(self, role: str, now_s: float) -> None:
-        """A worker or server has ended, otherwise than in order. The wait for its next start doubles with each."""
+        """Note that a worker or server has failed. The wait before its next start doubles each time."""
         self._kept_out[role] = 0
         if self._counted[role] < self._most:
             self._counted[role] += 1
             self._wait(role, now_s)
 
     def kept_out(self, role: str, now_s: float) -> bool:
-        """A worker that was to enter has ended, because others were gone before it had.
+        """Note that a joiner has ended because its peers were gone before it entered.
 
-        Returns whether it is started again without counting: `MOST_KEPT_OUT` times in a row. Then it has `ended`.
+        Returns True where the next start does not count. After `MOST_KEPT_OUT` such starts in a row the joiner `ended`.
         """
         if self._kept_out[role] == MOST_KEPT_OUT:
             self.ended(role, now_s)
@@ -50,7 +50,7 @@ class Restarts:
         return True
 
     def at_once(self, role: str) -> None:
-        """A role that has ended shall be started again now, however often it was before."""
+        """Start an ended role again now, however often it was started before."""
         self._due_s[role] = -math.inf
 
     def due(self, now_s: float) -> dict[str, int]:
@@ -66,10 +66,10 @@ class Restarts:
 
 
 class RestartBudget:
-    """Of a role that every job needs: at most `restarts` within `window_s`. Pure; the caller passes the time.
+    """The restarts of a role that every job needs: at most `restarts` within `window_s`. The caller passes the time.
 
-    Scheduler and arbitrator are such roles. The first restart within the window comes after `first_delay_s`, every
-    further one after twice as long.
+    Every job needs the scheduler and the arbitrator. The first restart within the window comes after `first_delay_s`,
+    every further one after twice as long.
     """
 
     def __init__(self, restarts: int = 5, window_s: float = 60.0, first_delay_s: float = 0.5) -> None:
@@ -77,7 +77,7 @@ class RestartBudget:
         self._recent: deque[float] = deque()
 
     def next_delay_s(self, now_s: float) -> float | None:
-        """Seconds to wait before the next start; none: do not start again. Call it once per death."""
+        """Seconds to wait before the next start; none: do not start the role again. Call this once per failure."""
         while self._recent and now_s - self._recent[0] >= self._window_s:
             self._recent.popleft()
         if len(self._recent) >= self._restarts:

@@ -1,4 +1,4 @@
-"""A role of the run, as the launcher knows it from what its agent tells."""
+"""What the launcher knows of a role, from the messages of its agent."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ class RoleState:
 
     @property
     def absent(self) -> bool:
-        """Whether nobody has started it: it comes later."""
+        """Whether the role is to start later and has not been started yet."""
         return self.role.later and not self.starts
 
     @property
     def incarnation(self) -> str:
-        """By which the coordinator of an elastic job knows this process."""
+        """The name by which the coordinator of an elastic job knows this process."""
         return incarnation_of(self.starts)

@@ -66,13 +66,16 @@ def run_job(
 ) -> int:
     """Run all roles of `config` on their hosts to their end; returns the launcher's exit code.
 
-    `argv` is the command line, for the manifest. `placement` places the roles within this machine and changes what is
-    around them, for a job on this machine alone. `target` says how hosts are reached; by default those that are other
-    machines are by the batch system that has `given` them, or by ssh. Everything a run leaves is in its run folder.
-    With `elastic.restarts`, a job that is lost as a whole begins again, in another run folder.
+    Everything a run leaves is in its run folder. With `elastic.restarts`, a job that is lost as a whole begins again,
+    in another run folder.
+
+    Args:
+        argv: the command line, for the manifest.
+        placement: where the roles run within this machine and what changes around them, for a job on this machine.
+        target: how the launcher reaches the hosts; by default through the batch system that has `given` them, or ssh.
 
     Raises:
-        DynamixError: it could not even begin; there is no run folder then.
+        DynamixError: the run could not begin; there is no run folder then.
     """
     preflight(config, resume)
     config = resolved(config)
@@ -222,16 +225,16 @@ class _Run:
         return ending
 
     def _copy_code(self, hosts: ElasticHosts) -> bool:
-        """Returns whether it is there: not if a signal has come. Raises EnvironmentNotReady."""
+        """Returns False if a signal has come. Raises EnvironmentNotReady."""
         if self._config.sync == "none":
             return True
         _say(self._console, "sync: rsync: copying the code to the other hosts")
         return send_code(self._config, self._target, hosts.names, os.environ, lambda: self._interrupts.count > 0)
 
     def _hosts_fit(self, hosts: ElasticHosts) -> bool:
-        """See whether other hosts have what the run needs, and reach each other, before anything starts.
+        """Check that the other hosts have what the run needs and reach each other, before anything starts.
 
-        Returns whether it may start: not if a signal has come. Raises EnvironmentNotReady where they do not fit.
+        Returns False if a signal has come. Raises EnvironmentNotReady where the hosts do not fit.
         """
         if isinstance(self._target, OwnProcess):
             return True
@@ -250,7 +253,7 @@ class _Run:
         return True
 
     def conclude(self, ending: Ending) -> int:
-        """Tell the cause of a failure, record the end, write the report; returns the exit code.
+        """Print the cause of a failure, record the end, write the report; returns the exit code.
 
         A run that failed or was interrupted ends without plots, as drawing takes seconds; `dynamix report` draws them.
         """

@@ -1,4 +1,4 @@
-"""The hosts of a run as one: the launcher prepares them, starts all roles, hears what happens, and ends all."""
+"""The hosts of a run: prepares them, starts all roles, receives what their agents tell, and ends them."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ _TICK_S = 0.05
 
 
 class HostRefused(DynamixError):
-    """A host cannot do its part; `exit_code` is that of its error."""
+    """A host refused a request; `exit_code` is the one of its error."""
 
     def __init__(self, exit_code: int, reason: str) -> None:
         super().__init__(reason)
@@ -59,16 +59,16 @@ class HostRefused(DynamixError):
 
 
 class RunHosts:
-    """All hosts that have a role, of a job in which none comes or goes (elastic_hosts.py has the others).
+    """All hosts that have a role. No host leaves or joins; elastic_hosts.py adds that.
 
     Args:
         config: with all hosts written out.
         folder: the launcher's run folder.
         target: how hosts are reached.
-        events: gets what agents tell.
+        events: takes the events that agents send.
         show: called for everything that roles print.
         interrupts: signals to the launcher.
-        authority: makes the certificates of the hosts; none: calls between roles are not encrypted.
+        authority: makes the certificates of the hosts; None: calls between roles are not encrypted.
     """
 
     def __init__(
@@ -98,9 +98,9 @@ class RunHosts:
 
     @property
     def lost(self) -> dict[str, str]:
-        """Hosts of which nothing comes any more before they have finished, with the reason.
+        """Hosts whose link has ended before they have finished, with the reason.
 
-        Not those that the job goes on without.
+        Hosts that an elastic job goes on without are left out.
         """
         lost = self._links.lost.items()
         return {name: reason for name, reason in lost if name not in self._finished and name not in self._away}
@@ -112,10 +112,10 @@ class RunHosts:
         return "; ".join(told.values() if len(told) == 1 else (f"{name}: {text}" for name, text in told.items()))
 
     def inspect(self) -> HostReport | None:
-        """Reach all hosts and ask what they are. None if a signal has come to the launcher.
+        """Reach all hosts and ask for their facts. None if a signal has come to the launcher.
 
         Raises:
-            EnvironmentNotReady: there is no way to try.
+            EnvironmentNotReady: the command that reaches a host cannot be started.
         """
         self._links.connect(self.names)
         self._inspection = Inspection(self._config, self._links, lambda: self._interrupts.count > 0)
@@ -127,7 +127,7 @@ class RunHosts:
     def prepare(self, run_id: str, token: str, resume: Path | None) -> bool:
         """Reach all hosts, if need be, and make them ready.
 
-        Returns whether they are: not if a signal has come to the launcher.
+        Returns False if a signal has come to the launcher.
 
         Raises:
             DynamixError: a host cannot be reached, or refuses; the text names it.
@@ -180,7 +180,7 @@ class RunHosts:
         self.change(())
 
     def change(self, speeds: Sequence[float]) -> None:
-        """Emulate other speeds, one per worker; none: those of the cluster file. Raises DynamixError on refusal."""
+        """Emulate other speeds, one per worker; empty: those of the cluster file. Raises DynamixError on refusal."""
         self._speeds = SetSpeeds(tuple(speeds))
         for name, link in self._links.items():
             if name not in self._away:
@@ -196,7 +196,7 @@ class RunHosts:
                 link.send(Signal(here, number))
 
     def pump(self, duration_s: float) -> None:
-        """Take in what comes for `duration_s`."""
+        """Receive messages for `duration_s`."""
         self._links.pump(duration_s)
 
     @property
@@ -209,14 +209,14 @@ class RunHosts:
         ]
 
     def check(self) -> None:
-        """Raises DynamixError if a host has refused to do its part."""
+        """Raises DynamixError if a host has refused a request."""
         if self._refusal is not None:
             raise self._refusal
 
     def finish(self) -> None:
         """Let all hosts send the rest of their files and remove what the run held.
 
-        A lost host removes it by itself, by its lease; one that is not ready yet, when its stream closes.
+        A lost host does so when its lease ends, and a host that is not ready yet when its stream closes.
         """
         ready = {name: link for name, link in self._links.items() if name in self._ready and not link.lost}
         for link in ready.values():
@@ -254,7 +254,7 @@ class RunHosts:
             self._take_in(host, message)
 
     def _notice(self, host: str, notice: Notice) -> None:
-        """A host is told to end, so the run ends."""
+        """A host got a notice to end, so the run ends."""
         self._interrupts.notice(notice.signal, host)
 
     def _take_in(self, host: str, message: FromAgent) -> None:
@@ -330,12 +330,12 @@ def _check_addresses(addresses: Mapping[str, str]) -> None:
 
 
 def _arriving(checkpoint: Path) -> str:
-    """Where a checkpoint of the launcher's host stands in the run folder of another one."""
+    """Where a checkpoint of the launcher lies in the run folder of another host."""
     return f"checkpoints/{checkpoint.name}"
 
 
 def _send_some(link: AgentLink, parts: Iterator[FilePart]) -> bool:
-    """Send what the link takes now. Returns whether more may be left."""
+    """Send as many parts as the link takes now. Returns whether more may be left."""
     while link.has_room:
         part = next(parts, None)
         if part is None:

@@ -1,4 +1,4 @@
-"""Lines of all roles on the terminal, each behind the role's name; of a flood of lines, the first and the last ones.
+"""Shows the lines of all roles on the terminal, each behind the role's name; of a flood, the first and the last ones.
 
 Showing a line takes far longer than writing it to a log, and roles wait with their output while the launcher is behind.
 """
@@ -34,7 +34,7 @@ class _Flow:
         self._last: deque[str] = deque(maxlen=LAST_SHOWN)
 
     def pass_on(self, lines: Sequence[str], now_s: float) -> Sequence[str]:
-        """Those of the lines that are shown at once. The others wait, and so do all behind them."""
+        """The lines to show at once. The others wait, and so do all lines after them."""
         self._room = min(BURST_LINES, self._room + LINES_PER_S * (now_s - self._seen_s))
         self._seen_s = now_s
         count = 0 if self._waiting else min(len(lines), int(self._room))
@@ -50,7 +50,7 @@ class _Flow:
         return self._waiting > 0 and now_s - self._since_s >= TOLD_EVERY_S
 
     def end_waiting(self) -> tuple[int, Sequence[str]]:
-        """(how many of the lines that wait are left out, those that are shown)"""
+        """(number of waiting lines that are left out, the last ones, which are shown)"""
         left_out, last = self._waiting - len(self._last), tuple(self._last)
         self._waiting = 0
         self._last.clear()
@@ -58,10 +58,10 @@ class _Flow:
 
 
 class PrefixedOutput:
-    """Shows at most BURST_LINES lines of a role at once and LINES_PER_S in the long run. Of the others it shows how
-    many there were, once per second, and the last ones: the role's log has them all.
+    """Shows at most BURST_LINES lines of a role at once and LINES_PER_S in the long run. Once per second it shows
+    how many lines it has left out, and the last of them. The role's log has all lines.
 
-    Leaves out lines about a degradation, which stand in the role's log: the live view tells them once for all roles.
+    Leaves out lines about a degradation: the live view shows each once for all roles, and the role's log has it.
 
     Args:
         console: of the launcher.
@@ -76,7 +76,7 @@ class PrefixedOutput:
         self._flows: dict[str, _Flow] = {}
 
     def __call__(self, name: str, lines: Sequence[str], whole: bool) -> None:
-        """Show lines of a role; `whole`: all of them, as they stand nowhere else."""
+        """Show lines of a role; `whole`: all of them, because no file has them."""
         if whole:
             self._tell(name)
             self._print(name, lines)
@@ -86,14 +86,14 @@ class PrefixedOutput:
         self._print(name, flow.pass_on(lines, now_s))
 
     def tick(self) -> None:
-        """Tell which lines were left out, where it is time. Call it a few times per second."""
+        """Show how many lines were left out, where it is time. Call this a few times per second."""
         now_s = self._clock()
         for name, flow in self._flows.items():
             if flow.due(now_s):
                 self._tell(name)
 
     def finish(self) -> None:
-        """Tell all that has not been told. No line follows."""
+        """Show everything that waits. No line follows."""
         for name in self._flows:
             self._tell(name)
 
@@ -104,7 +104,7 @@ class PrefixedOutput:
         self._print(name, last)
 
     def _print(self, name: str, lines: Sequence[str]) -> None:
-        """All lines at once: a table below them is redrawn each time."""
+        """Print all lines in one call: the table below is redrawn with each call."""
         prefix = Text(f"{name:<{self._width}} | ", style=self._colours.get(name, ""))
         if texts := [prefix + printable(line) for line in lines if DEGRADED not in line]:
             print_line(self._console, Text("\n").join(texts))

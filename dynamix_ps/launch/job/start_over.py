@@ -1,4 +1,4 @@
-"""A job that was lost as a whole begins again from its newest checkpoint: on which hosts, when, and whether at all."""
+"""Starts a job that was lost as a whole again, from its newest checkpoint, on the hosts that are left."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ def start_over(
     interrupts: Interrupts,
     say: Callable[[str], None],
 ) -> tuple[Config, Path] | None:
-    """Wait until it is time; return what the job begins again with. None: it does not, and `say` was told why.
+    """Wait, then return configuration and checkpoint of the next start. None: no start; `say` got the reason.
 
     Args:
         config: with all hosts written out.
-        gone: hosts that are not there any more.
+        gone: the lost hosts.
         checkpoint: the newest one.
-        starts: how often it began again before.
+        starts: how often the job was started again before.
     """
     if starts >= config.elastic.restarts:
         return None
@@ -53,14 +53,14 @@ def start_over(
 
 
 def without_hosts(config: Config, gone: Collection[str]) -> Config:
-    """The same job on the hosts that are left, with the workers and servers that are there.
+    """The same job on the hosts that are left, with the workers and servers of these hosts.
 
     Args:
         config: with all hosts written out.
-        gone: the others.
+        gone: the lost hosts.
 
     Raises:
-        UsageError: it cannot be; the text says why.
+        UsageError: the job cannot run there; the text says why.
     """
     if not gone:
         return config

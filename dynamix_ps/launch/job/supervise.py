@@ -33,8 +33,8 @@ class Supervisor:
 
     Args:
         hosts: prepared, with all roles.
-        show: called as the "launcher" for what the user should know at once.
-        observe: called every TICK_S; returns what the workers' hooks have reported.
+        show: shows lines of the "launcher" that the user should see at once.
+        observe: called every TICK_S; returns the reports of the workers' hooks.
         interrupts: signals to the launcher.
         limits: how long each phase may take.
     """
@@ -57,7 +57,7 @@ class Supervisor:
         """Start all roles, wait for the end of the run, stop the remaining roles, and return how the run ended.
 
         Raises:
-            DynamixError: a role could not be started, or a host refused its part; the others are stopped.
+            DynamixError: a role could not be started, or a host refused a request; all other roles are stopped.
         """
         self._began_s = time.monotonic()
         ending: Ending | None = None
@@ -82,7 +82,7 @@ class Supervisor:
         return state.log.last_lines if state else ()
 
     def _restart(self) -> None:
-        """Start roles again that are due: workers and servers as long as there is something to enter."""
+        """Start lost roles again when they are due: workers and servers only while the job can take them in."""
         self._hosts.restart_scheduler()
         away = self._progress.lost | self._progress.left
         there = self._progress.started - away
@@ -105,7 +105,7 @@ class Supervisor:
         return judge(roles, progress, self._elapsed(), self._limits)
 
     def _without_lost_hosts(self) -> Ending | None:
-        """Let the job go on without hosts that are lost. How it ends, if it needs one of them."""
+        """Let the job go on without its lost hosts. Returns how the job ends if it needs one of them."""
         lost = self._hosts.lost
         on = {name: [state.role for state in self._states() if state.role.host == name] for name in lost}
         needed = {
@@ -121,7 +121,7 @@ class Supervisor:
         return None
 
     def _end_left_behind(self, names: Sequence[str]) -> None:
-        """Kill these, if they do not end by themselves soon."""
+        """Kill these roles if they do not end by themselves soon."""
         now_s = self._elapsed()
         since_s = self._left_behind_s = {name: self._left_behind_s.get(name, now_s) for name in names}
         late = [name for name in names if now_s - since_s[name] >= self._limits.early_exit_s]
@@ -173,7 +173,7 @@ class Supervisor:
                 self._hosts.pump(TICK_S / 4)
 
     def _running(self) -> list[RoleState]:
-        """Roles that run on hosts that can be told to end them."""
+        """Roles that run on hosts that the launcher still reaches."""
         return [state for state in self._states() if state.running and state.role.host not in self._hosts.lost]
 
     def _signal(self, states: Sequence[RoleState], number: signal.Signals) -> None:

@@ -28,7 +28,7 @@ class Limits:
 
     @classmethod
     def of(cls, timeouts: Timeouts, hosts: int = 1, elastic: bool = False) -> Limits:
-        """`hosts`: how many the job has. What happens on one is known at once, news of others are on their way."""
+        """`hosts`: number of hosts. With several, the cause of an end may reach the launcher after the end."""
         cause_s = 2.0 if hosts > 1 else 0.0
         return cls(launch_s=timeouts.launch_s, job_s=timeouts.job_s, cause_s=cause_s, elastic=elastic)
 
@@ -72,8 +72,8 @@ class Ending:
     Attributes:
         exit_code: of the launcher.
         culprits: roles whose last lines to show.
-        notes: further ones.
-        by_loss: a job that trained has lost processes or hosts, and the last of them not by an error of the script.
+        notes: further reasons.
+        by_loss: a job that trained ended by the loss of processes or hosts, and not by an error of the script.
     """
 
     exit_code: int
@@ -88,7 +88,7 @@ def interrupted(by: str) -> Ending:
 
 
 def lost_hosts(lost: Mapping[str, str], roles: Mapping[str, Sequence[str]], progress: RunProgress) -> Ending:
-    """The job cannot go on without these hosts. `lost`: reasons by host; `roles`: what ran there."""
+    """The job cannot go on without these hosts. `lost`: reasons by host; `roles`: the roles that ran there."""
     said = "; ".join(f"host {name} is lost: {why} (it ran {_names(roles[name])})" for name, why in lost.items())
     return Ending(JobFailed.exit_code, said, by_loss=progress.founded)
 
@@ -96,7 +96,7 @@ def lost_hosts(lost: Mapping[str, str], roles: Mapping[str, Sequence[str]], prog
 def goes_on_without(kinds: Collection[str], progress: RunProgress, limits: Limits) -> bool:
     """Whether a job can go on without a host that has roles of these kinds.
 
-    Whether enough of them are left is for `judge`, as where they are lost one by one.
+    `judge` decides whether enough workers are left.
     """
     return limits.elastic and progress.founded and {"worker", "server"}.issuperset(kinds)
 
@@ -125,9 +125,9 @@ def judge(roles: Sequence[RoleStatus], progress: RunProgress, now_s: float, limi
 def lost_roles(roles: Sequence[RoleStatus], progress: RunProgress, limits: Limits) -> list[RoleStatus]:
     """Roles that have crashed and do not end the job, in the order of their ends.
 
-    The scheduler, if it is started again. Of workers and of servers all that have crashed, or none: before the members
-    of the job have met, and where nobody is left who has the state of the training, or no server. Below `min_workers`
-    the coordinator has the others wait, and end.
+    They are the scheduler if it is started again, and all crashed workers and servers. No worker or server is lost in
+    this sense before the members of the job have met, or where no worker with the state of the training or no server is
+    left. Below `min_workers` the coordinator lets the others wait, and then end.
     """
     if not limits.elastic or not progress.founded:
         return []
@@ -141,10 +141,10 @@ def lost_roles(roles: Sequence[RoleStatus], progress: RunProgress, limits: Limit
 
 
 def left_behind(roles: Sequence[RoleStatus], progress: RunProgress) -> list[str]:
-    """Roles that run without being members any more: servers, and when all workers that are have finished, all of them.
+    """Roles that still run but are no members: servers, and all roles once every member worker has finished.
 
-    They were cut off or stopped, and have not heard of it, or come too late. The end of the data plane waits for their
-    connections, and so does a worker that comes for those of servers.
+    They were cut off or stopped and do not know it, or come too late. The data plane waits for their connections when
+    it ends, and a joiner waits for the connections of servers.
     """
     ranks = {role.rank for role in roles if role.role == "worker"}
     finished = progress.finished >= ranks - progress.lost - progress.left
@@ -186,7 +186,7 @@ def _crashed(roles: Sequence[RoleStatus], progress: RunProgress, now_s: float, l
 
 
 def _erred_last(failed: Sequence[RoleStatus], progress: RunProgress) -> bool:
-    """Whether the job ended with an error of the script, which would come again."""
+    """Whether the job ended with an error of the script, which a new start would repeat."""
     causes = [role for role in failed if role.exit_code not in (PeerLostError.exit_code, TimedOut.exit_code)]
     if not causes:
         return False
@@ -195,7 +195,7 @@ def _erred_last(failed: Sequence[RoleStatus], progress: RunProgress) -> bool:
 
 
 def _too_few(first: RoleStatus, failed: Sequence[RoleStatus], progress: RunProgress) -> str:
-    """Why an elastic job does not go on without those that have crashed."""
+    """Why an elastic job does not go on without the crashed roles."""
     if first.role == "server":
         return "no server is left"
     ranks = [role.rank for role in failed if role.exit_code == PeerLostError.exit_code]

@@ -1,6 +1,6 @@
-"""What the launcher and the agents of the hosts tell each other, and its form on a stream. Pure; checks every value.
+"""The messages between the launcher and the agents of the hosts, and their form on a stream. Pure; checks every value.
 
-A message is one JSON line with its kind and its fields. One that carries bytes says in the line how many follow it:
+A message is one JSON line with its kind and its fields. If bytes follow, the line says how many:
 
     {"kind": "roleoutput", "role": "worker-0", "last": false, "data_bytes": 5}
     hello
@@ -27,7 +27,7 @@ _HELLO = b'{"kind": "hello"'
 
 
 class StreamError(Exception):
-    """What came is no message."""
+    """The stream holds something else than a message."""
 
 
 # -- from the launcher to an agent ------------------------------------------------------------------------------------
@@ -35,7 +35,7 @@ class StreamError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Inspect:
-    """Tell what this host is and has, and listen for the other hosts until `Prepare`. Answer: `Inspected`."""
+    """Report the facts of this host, and listen for the other hosts until `Prepare`. Answer: `Inspected`."""
 
     host: str  # this one's name in the cluster file
     address: str  # what the cluster file calls its address
@@ -70,7 +70,7 @@ class Prepare:
 
 @dataclass(frozen=True, slots=True)
 class Begin:
-    """Start the roles of this host, but for those that come later."""
+    """Start the roles of this host, except those that start later."""
 
     addresses: dict[str, str]  # by name of the host
     port: int
@@ -81,7 +81,7 @@ class Begin:
 
 @dataclass(frozen=True, slots=True)
 class StartAgain:
-    """Start a worker of this host again, which was started `starts` times before and has ended."""
+    """Start a role of this host again that has ended. `starts`: how often it was started before."""
 
     role: str
     starts: int
@@ -100,14 +100,14 @@ class ForCoordinator:
 
 @dataclass(frozen=True, slots=True)
 class SetSpeeds:
-    """All workers train: emulate these speeds from now on. Empty: those of the cluster file."""
+    """All workers train: emulate these speeds from now on. Empty: the speeds of the cluster file."""
 
     speeds: tuple[float, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Signal:
-    """Send a signal to roles and to what they have started in their groups."""
+    """Send a signal to roles and to all processes in their groups."""
 
     roles: tuple[str, ...]
     number: int
@@ -123,7 +123,7 @@ class CleanUp:
 
 @dataclass(frozen=True, slots=True)
 class Hello:
-    """The first message, before which the launcher sends nothing."""
+    """The first message of an agent. The launcher sends nothing before it."""
 
     protocol: int
     version: str  # of this package
@@ -134,7 +134,7 @@ class Hello:
 
 @dataclass(frozen=True, slots=True)
 class Inspected:
-    """Answer to `Inspect`. What is not known is empty."""
+    """Answer to `Inspect`. Unknown facts are empty."""
 
     address: str  # under which the other hosts reach this one
     ports: dict[str, int]  # on which it listens: by their keys, and a free one under ""
@@ -171,7 +171,7 @@ class Prepared:
 
 @dataclass(frozen=True, slots=True)
 class RequestRefused:
-    """A message could not be followed, so the run ends with this code and reason."""
+    """The agent could not do what a message asked, so the run ends with this code and reason."""
 
     exit_code: int
     reason: str
@@ -186,7 +186,7 @@ class Started:
 
 @dataclass(frozen=True, slots=True)
 class RoleOutput:
-    """What a role has printed. `last`: nothing follows."""
+    """Output of a role. `last`: nothing follows."""
 
     role: str
     last: bool
@@ -204,7 +204,7 @@ class RoleEnded:
 
 @dataclass(frozen=True, slots=True)
 class Suspended:
-    """SIGSTOP or a debugger holds a role, or no longer."""
+    """SIGSTOP or a debugger has begun or ceased to hold a role."""
 
     role: str
     suspended: bool
@@ -212,7 +212,7 @@ class Suspended:
 
 @dataclass(frozen=True, slots=True)
 class RunEvent:
-    """Something for the events of the run."""
+    """An event for the record of the run."""
 
     event: str
     fields: dict[str, str]
@@ -220,7 +220,7 @@ class RunEvent:
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """This host is told to end, by its batch system or because it goes down: the run should end in order."""
+    """This host has to end, for its batch system or because it goes down: the run should end in order."""
 
     signal: str  # its name
 
@@ -237,8 +237,8 @@ class CleanedUp:
 class FilePart:
     """Bytes of a file of the run folder.
 
-    A file that grows comes in parts that follow each other. One that was replaced comes whole: `total_bytes` says how
-    long it is, and it takes effect when its last part is there.
+    A growing file comes in successive parts. A replaced file comes whole: `total_bytes` is its length, and it takes
+    effect when its last part is there.
     """
 
     path: str  # relative to the run folder
@@ -249,7 +249,7 @@ class FilePart:
 
 @dataclass(frozen=True, slots=True)
 class Alive:
-    """The sender is there. Sent regularly: who hears nothing for LEASE_S counts the other as lost."""
+    """A sign of life, sent regularly: a side that receives nothing for LEASE_S counts the other as lost."""
 
 
 ToAgent = (
@@ -294,7 +294,7 @@ def encode(message: Message) -> bytes:
 
 
 class Decoder:
-    """Cuts a stream into messages. With `greeting`, what stands before the first `hello` is skipped and kept."""
+    """Cuts a stream into messages. With `greeting`, skips and keeps all text before the first `hello`."""
 
     def __init__(self, greeting: bool = False) -> None:
         self.greeting = b""  # what came before `hello`
@@ -302,10 +302,10 @@ class Decoder:
         self._rest = bytearray()
 
     def feed(self, data: bytes) -> Iterator[Message]:
-        """The messages that are complete now.
+        """The messages that `data` completes.
 
         Raises:
-            StreamError: something else came; the stream cannot be read on.
+            StreamError: the stream holds something else, and cannot be read on.
         """
         self._rest += data
         while True:

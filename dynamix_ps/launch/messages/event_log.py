@@ -1,4 +1,4 @@
-"""Where the parts of the launcher tell what happens in a run."""
+"""The interface to which launcher and agents report the events of a run."""
 
 from __future__ import annotations
 

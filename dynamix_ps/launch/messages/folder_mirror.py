@@ -1,4 +1,4 @@
-"""The files of an agent's run folder, sent to the launcher's while they grow."""
+"""Sends the files of an agent's run folder to the launcher's run folder while they grow."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _SMALL_BYTES = 64  # so small a file is read again even if its size is the same,
 
 @dataclass(slots=True)
 class _Sent:
-    """How far a file has been sent. `content`: of a small one."""
+    """How far a file has been sent. `content`: the content of a small file."""
 
     inode: int = 0
     modified_ns: int = 0
@@ -31,7 +31,7 @@ class _Sent:
 class FolderSender:
     """Finds what is new in a run folder and sends it.
 
-    Hidden files are left out: they are temporary, and a finished one is renamed.
+    Leaves out hidden files: they are temporary, and a finished file is renamed.
     """
 
     def __init__(self, folder: Path, send: Callable[[FilePart], None], has_room: Callable[[], bool]) -> None:
@@ -40,7 +40,7 @@ class FolderSender:
         self._whole: Iterator[FilePart] | None = None  # a replaced file that is on its way
 
     def send_news(self) -> bool:
-        """Send what is new, as far as there is room. Returns whether all was sent."""
+        """Send what is new, as far as the link has room. Returns whether all was sent."""
         if not self._send_whole():
             return False
         for path in self._files():
@@ -93,7 +93,7 @@ class FolderSender:
         return self._send_whole()
 
     def _send_whole(self) -> bool:
-        """Go on with a replaced file, which stays open, so that its parts are of one version."""
+        """Send more of a replaced file. The file stays open, so that its parts are of one version."""
         while self._whole is not None:
             if not self._has_room():
                 return False
@@ -126,9 +126,9 @@ def parts_of(path: Path, name: str) -> Iterator[FilePart]:
 
 
 class FolderReceiver:
-    """Writes what one sender sends into a run folder, and nothing outside of its FOLDERS.
+    """Writes the files of one sender into a run folder, and nothing outside of FOLDERS.
 
-    A file that grows goes on behind what was there before: of an earlier sender, whose host was lost.
+    A growing file continues after the part that an earlier sender left, whose host was lost.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -137,7 +137,7 @@ class FolderReceiver:
         self._unfinished: set[Path] = set()
 
     def take(self, part: FilePart) -> None:
-        """Raises OSError if it cannot be written, ValueError for a path that no agent has business with."""
+        """Write a part. Raises OSError if that fails, ValueError for a path that an agent may not write."""
         target = self._folder / checked_path(part.path)
         target.parent.mkdir(exist_ok=True)
         if part.total_bytes == GROWS:
@@ -154,7 +154,7 @@ class FolderReceiver:
             self._unfinished.discard(arriving)
 
     def close(self) -> None:
-        """Remove what did not come to its end, as its host was lost on the way."""
+        """Remove files that are incomplete because their host was lost."""
         for arriving in self._unfinished:
             with suppress(OSError):
                 arriving.unlink(missing_ok=True)
@@ -162,7 +162,7 @@ class FolderReceiver:
 
 
 def checked_path(path: str) -> PurePosixPath:
-    """The path of a file right in one of FOLDERS. Raises ValueError."""
+    """The path of a file directly in one of FOLDERS. Raises ValueError."""
     pure = PurePosixPath(path)
     if len(pure.parts) != 2 or pure.parts[0] not in FOLDERS or pure.name.startswith(".") or "\0" in path:
         raise ValueError(f"a file {path!r} came, expected one in {', '.join(FOLDERS)} of the run folder")

@@ -8,14 +8,14 @@ MAX_LINE = 8192  # characters; longer output without a newline is cut into such 
 
 
 class LineSplitter:
-    """Cuts a stream of bytes into lines, also where a read ends within a character."""
+    """Cuts a stream of bytes into lines. A read may end within a character."""
 
     def __init__(self) -> None:
         self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
         self._rest = ""
 
     def feed(self, data: bytes, final: bool = False) -> list[str]:
-        """Lines that end in `data`; with `final`, also the last one, which has no newline."""
+        """Lines that end in `data`; with `final`, also the last line, which has no newline."""
         *lines, self._rest = (self._rest + self._decoder.decode(data, final)).split("\n")
         while len(self._rest) > MAX_LINE:
             lines.append(self._rest[:MAX_LINE])
@@ -27,5 +27,5 @@ class LineSplitter:
 
 
 def _last_state(line: str) -> str:
-    """What a terminal shows in the end of a line that a progress bar has rewritten with carriage returns."""
+    """What a terminal shows in the end of a line that a progress bar rewrites with carriage returns."""
     return next((part for part in reversed(line.split("\r")) if part), "")

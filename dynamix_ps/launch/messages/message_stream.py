@@ -1,4 +1,4 @@
-"""Messages over two file descriptors that never block, driven by somebody's selector."""
+"""Messages over two non-blocking file descriptors. The caller drives the selector."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ class MessageStream:
     """Registers itself with the selector; the data of each of its keys is a function to call when the key is ready.
 
     Args:
-        selector: of the loop that calls those functions.
+        selector: the selector of the loop that calls these functions.
         reading: descriptor of a pipe, socket or terminal.
         writing: another descriptor, of the same kind or not.
         on_message: called for every message.
-        on_end: called once with the reason when nothing can come or go any more: the other end has closed it (then
-            the reason is empty), or has sent something else than messages. Not called after `close`.
-        decoder: how the incoming bytes are read.
+        on_end: called once when the stream has ended: with an empty reason if the other end has closed it, else with
+            the reason, such as bytes that are no message. Not called after `close`.
+        decoder: cuts the incoming bytes into messages.
     """
 
     def __init__(
@@ -45,22 +45,22 @@ class MessageStream:
 
     @property
     def has_room(self) -> bool:
-        """Whether the other end takes what is sent. If not, send nothing that can wait."""
+        """Whether the other end keeps up. If not, send nothing that can wait."""
         return len(self._waiting) < _MOST_WAITING_BYTES
 
     @property
     def is_empty(self) -> bool:
-        """Whether all that was sent has been written."""
+        """Whether all messages have been written."""
         return not self._waiting
 
     def send(self, message: Message) -> None:
-        """Send without waiting; what the descriptor does not take now follows later."""
+        """Send without waiting; the bytes that the descriptor does not take now follow later."""
         if self._open:
             self._waiting += encode(message)
             self._write()
 
     def close(self) -> None:
-        """Stop reading and writing. The descriptors stay open. May be called twice."""
+        """Stop reading and writing. The descriptors stay open. Idempotent."""
         if not self._open:
             return
         self._open = False

@@ -1,4 +1,4 @@
-"""One line of what `dynamix doctor` and the preflight of several hosts have found."""
+"""One finding of `dynamix doctor` or of the preflight of several hosts, a line."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ Status = Literal["ok", "warning", "blocker"]
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One line. With a blocker training cannot work here."""
+    """One finding. With a blocker, training cannot work here."""
 
     name: str
     status: Status

@@ -1,4 +1,4 @@
-"""The checks of `dynamix doctor`, one per line. A check does not raise; it says what to do."""
+"""The checks of `dynamix doctor`, one line each. A check does not raise; it says what to do."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _IMPORT_LIMIT_S = 60
 
 
 def all_checks(config: Config | None) -> Iterator[Check]:
-    """All checks, cheap ones first. With a config, they also say whether this cluster can be launched."""
+    """All checks, cheap ones first. With a config, also whether this cluster can be launched."""
     yield _python()
     yield from _packages()
     yield _torch()
@@ -218,7 +218,7 @@ def _version(distribution: str) -> str | None:
 
 
 def _import_problem(module: str) -> str:
-    """Why a module cannot be imported; empty when it can. Tries it in another process, as it may crash or hang."""
+    """Why a module cannot be imported; empty if it can. Another process tries, because an import may crash or hang."""
     try:
         done = subprocess.run(
             [sys.executable, "-c", f"import {module}"],

@@ -1,4 +1,4 @@
-"""Whether the hosts of a job fit together: judged by what they have told. Pure."""
+"""Whether the hosts of a job fit together, by their answers. Pure."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _SEE_TO_IT = "see to it that it is the same on all hosts"
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """What the launcher knows and hosts must agree with."""
+    """Versions and files of the launcher, with which the hosts must agree."""
 
     package: str  # digest of its files of this package
     code: Mapping[str, str] | None  # digest of each Python file of the job; None: it is sent there before the run
@@ -33,7 +33,7 @@ class Expected:
 
 
 def host_checks(report: HostReport, config: Config, expected: Expected) -> tuple[Check, ...]:
-    """What is wrong, blockers first; empty if all is well."""
+    """The problems, blockers first; empty if there are none."""
     found = [
         *(_blocker(host, reason) for host, reason in report.silent.items()),
         *_own_problems(report, expected),
@@ -101,7 +101,7 @@ def _unequal(what: str, values: Mapping[str, str], fix: str) -> Iterator[Check]:
 
 
 def _usual(values: Mapping[str, str]) -> tuple[str, list[str]]:
-    """(what most hosts have; of several such values that of the first host, the hosts that have it)"""
+    """(the most frequent value, of several the one of the first host; the hosts that have this value)"""
     if not values:
         return "", []
     usual = Counter(values.values()).most_common(1)[0][0]
@@ -109,7 +109,7 @@ def _usual(values: Mapping[str, str]) -> tuple[str, list[str]]:
 
 
 def _code(report: HostReport, config: Config, expected: Expected) -> Iterator[Check]:
-    """A file that is missing is not needed by every script; one that differs is what nobody notices."""
+    """A file that differs is a blocker, because training would not notice it. A missing file may not be needed."""
     if expected.code_problem and expected.code is not None:
         yield Check("code", "warning", f"it is not compared: {expected.code_problem}", _SEE_TO_IT)
     script, fix, code = script_of(config.command) or "", "copy it there, or set sync: rsync", expected.code or {}
@@ -140,7 +140,7 @@ def _ways(ways: Collection[Way]) -> Iterator[Check]:
 
 
 def _slow_links(ways: Collection[Way]) -> Iterator[Check]:
-    """Hosts whose best link is slow beside the best ones of the others; else single links beside those of all."""
+    """Hosts whose best link is slow beside the best links of the others; if none, single slow links."""
     best: dict[str, float] = {}
     for way in ways:
         for host in (way.source, way.target) if way.bytes_per_s else ():

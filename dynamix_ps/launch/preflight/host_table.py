@@ -1,4 +1,4 @@
-"""What hosts have told of themselves and of the ways between them, as lines of text. Pure."""
+"""The answers of the hosts, and the links between them, as lines of text. Pure."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def host_lines(report: HostReport) -> Iterator[str]:
 
 
 def way_lines(report: HostReport) -> Iterator[str]:
-    """Rate and round trip of every way; of the slowest ones where there are too many for a table."""
+    """Rate and round trip of every link; of the slowest links where a table of all would be too long."""
     best = {(way.source, way.target): way for way in report.ways if not way.port_key}
     hosts = list(report.answers)
     if len(hosts) <= _WIDEST_MATRIX:

@@ -1,4 +1,4 @@
-"""Asks all hosts of a job, before anything is started, what they are and whether they reach each other."""
+"""Asks all hosts of a job for their facts, and whether they reach each other, before anything starts."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _TICK_S = 0.02
 
 @dataclass(frozen=True, slots=True)
 class HostAnswer:
-    """What a host tells of itself. Its clock is ahead of the launcher's by `clock_ahead_s`, +- `clock_error_s`."""
+    """The facts of a host. Its clock is ahead of the launcher's by `clock_ahead_s`, +- `clock_error_s`."""
 
     facts: Inspected
     clock_ahead_s: float
@@ -43,9 +43,9 @@ class HostAnswer:
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """From a host to a port of another one. `port_key`: of the cluster file; empty: any port.
+    """The link from a host to a port of another one. `port_key`: its key in the cluster file; empty: any port.
 
-    `problem` is empty where the port is open. `bytes_per_s`: 0 where it was not measured.
+    `problem` is empty where the port is open. `bytes_per_s` is 0 where it was not measured.
     """
 
     source: str
@@ -60,7 +60,7 @@ class Way:
 
 @dataclass(frozen=True, slots=True)
 class HostReport:
-    """What was found out. `silent`: hosts of which nothing is known, with the reason."""
+    """The answers of all hosts. `silent`: hosts without an answer, with the reason."""
 
     answers: Mapping[str, HostAnswer]
     silent: Mapping[str, str]
@@ -73,7 +73,7 @@ class Inspection:
     Args:
         config: with all hosts written out.
         links: to all hosts that have roles.
-        stopped: whether the user wants no answer any more.
+        stopped: whether the user has stopped the inspection.
     """
 
     def __init__(self, config: Config, links: HostLinks, stopped: Callable[[], bool]) -> None:
@@ -87,7 +87,7 @@ class Inspection:
         self._ways: dict[tuple[str, str, str], Way] = {}
 
     def run(self, rates: bool) -> HostReport | None:
-        """Ask all hosts at once. With `rates`, then measure every way between them. None: stopped."""
+        """Ask all hosts at once. With `rates`, then measure every link between them. None: stopped."""
         self._ask()
         tried: set[str] = set()  # hosts whose ways to each other were tried
         for awaited in (self._awaited_soon, self._awaited):
@@ -102,7 +102,7 @@ class Inspection:
         return HostReport(answers, silent, tuple(self._ways.values()))
 
     def receive(self, host: str, message: FromAgent) -> None:
-        """A message of an agent."""
+        """Take a message of an agent."""
         now_s = time.time()
         if isinstance(message, Hello):
             self._asked_s[host] = now_s  # what was sent before waits for it
@@ -130,7 +130,7 @@ class Inspection:
         return [host for host in self._awaited() if host in self._connected or not late]
 
     def _reach(self, new: Collection[str]) -> bool:
-        """Try all ways to and from new hosts."""
+        """Try all links to and from new hosts."""
         listening = {host: answer.facts for host, answer in self._answers.items() if not answer.facts.problem}
         for source in listening:
             self._try(source, [
@@ -141,7 +141,7 @@ class Inspection:
         return self._wait(lambda: self._tried)
 
     def _measure(self, new: Collection[str]) -> bool:
-        """Measure all ways to and from new hosts."""
+        """Measure all links to and from new hosts."""
         ways = (way for way in self._ways.values() if way.source in new or way.target in new)
         open_ways = {(way.source, way.target): way for way in ways if not way.problem}
         turns = list(rounds([host for host in self._links if host in self._answers]))
@@ -180,7 +180,7 @@ class Inspection:
             self._ways[key] = Way(*key[:2], way.address, way.port, key[2], problem, round_trip_s, bytes_per_s)
 
     def _wait(self, missing: Callable[[], Iterable[str]]) -> bool:
-        """Until all hosts have answered that can. Returns whether nobody has stopped it."""
+        """Wait until every host has answered or is lost. Returns False if the user has stopped the inspection."""
         deadline_s = time.monotonic() + _ANSWER_S
         while not self._stopped():
             gone = self._links.lost.keys() | self._refused.keys()
@@ -199,7 +199,7 @@ def inspect_hosts(config: Config, target: Target) -> HostReport:
     """Reach the hosts of a job, with all hosts written out, ask them, and measure every way between them.
 
     Raises:
-        EnvironmentNotReady: there is no way to try.
+        EnvironmentNotReady: the command that reaches a host cannot be started.
     """
 
     def deliver(host: str, message: FromAgent) -> None:
@@ -217,7 +217,7 @@ def inspect_hosts(config: Config, target: Target) -> HostReport:
 
 
 def rounds(names: Sequence[str]) -> Iterator[list[tuple[str, str]]]:
-    """Every ordered pair once, in rounds in none of which a name occurs twice. Pure."""
+    """Every ordered pair once, in rounds; no name occurs twice in a round. Pure."""
     ring: list[str | None] = [*names, *([None] if len(names) % 2 else [])]
     half = len(ring) // 2
     for _ in range(len(ring) - 1):

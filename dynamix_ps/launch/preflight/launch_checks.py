@@ -17,7 +17,7 @@ from dynamix_ps.policy.registry import check_policy, make_policy, policy_rng
 
 
 def preflight(config: Config, resume: Path | None = None) -> None:
-    """For a job that starts now: `check_launch`, and the policy is made, which runs the code of one from elsewhere.
+    """`check_launch` for a job that starts now. Makes the policy too, which runs the code of a policy from elsewhere.
 
     Raises:
         UsageError, EnvironmentNotReady, PolicyError: as `check_launch`.
@@ -28,10 +28,10 @@ def preflight(config: Config, resume: Path | None = None) -> None:
 
 
 def check_launch(config: Config, resume: Path | None = None) -> None:
-    """Check command and checkpoint of a launch, and what `check_machine` checks. Runs nothing that the file names.
+    """Check command and checkpoint of a launch, and run `check_machine`. Runs no code that the cluster file names.
 
     Raises:
-        UsageError: no command, or its program or script is not there; no such checkpoint.
+        UsageError: there is no command, or its program, its script or the checkpoint does not exist.
         UsageError, EnvironmentNotReady, PolicyError: as `check_machine`.
     """
     check_command(config.command)
@@ -41,10 +41,10 @@ def check_launch(config: Config, resume: Path | None = None) -> None:
 
 
 def check_machine(config: Config) -> None:
-    """Check BytePS, the policy file and what switches shared memory off: whether the cluster can be launched here.
+    """Check whether the cluster can be launched here: BytePS, the policy file, the variable for shared memory.
 
     Raises:
-        UsageError: a variable has a value that nobody knows.
+        UsageError: a variable has an unknown value.
         EnvironmentNotReady: BytePS is not installed, or was built by another version of this package.
         PolicyError: there is no such policy, or its file is unusable.
     """
@@ -62,7 +62,7 @@ def check_machine(config: Config) -> None:
 
 
 def check_command(command: tuple[str, ...]) -> None:
-    """Raises UsageError when what the workers are to run cannot be there at all."""
+    """Raises UsageError where the command of the workers cannot exist."""
     if not command:
         raise UsageError("no command for the workers; give it after `--`, or as `command:` in the cluster file")
     if any("\0" in argument for argument in command):
@@ -75,6 +75,6 @@ def check_command(command: tuple[str, ...]) -> None:
 
 
 def expected_of_hosts(config: Config, code_is_there: bool) -> Expected:
-    """What hosts must have alike, as it is here. `code_is_there`: whether they must have the code already."""
+    """Versions and files of this machine that all hosts must have. `code_is_there`: whether that includes the code."""
     code, problem = code_of(code_folder(config.command, Path.cwd(), variables.home_dir()))
     return Expected(package_digest(), code if code_is_there else None, problem)

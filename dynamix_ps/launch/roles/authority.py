@@ -1,6 +1,6 @@
 """The certificate authority of one run. It lives in the memory of the launcher and ends with it.
 
-The `openssl` command computes keys and signatures. Private keys go through its standard streams and into no file.
+The `openssl` command computes keys and signatures. Private keys go through its standard streams, never into a file.
 """
 
 from __future__ import annotations
@@ -64,12 +64,12 @@ commonName = supplied
 
 
 def is_encrypted(config: Config) -> bool:
-    """Whether the roles of a job encrypt their calls: where they are on several hosts, unless `insecure` is set."""
+    """Whether the roles of a job encrypt their calls: a job on several hosts does, unless `insecure` is set."""
     return _calls_between_hosts(config) and not config.cluster.insecure
 
 
 def is_exposed(config: Config) -> bool:
-    """Whether calls go from host to host in the clear, as the cluster file says."""
+    """Whether the cluster file lets calls go from host to host in the clear."""
     return _calls_between_hosts(config) and config.cluster.insecure
 
 
@@ -78,14 +78,14 @@ def _calls_between_hosts(config: Config) -> bool:
 
 
 class Authority:
-    """Signs the certificates of a run's hosts. Its key is in no file and never leaves this process but to `openssl`.
+    """Signs the certificates of a run's hosts. Its key is in no file; only `openssl` gets it.
 
     Args:
         now_s: Unix time.
-        valid_s: so long after `now_s` its certificates are valid.
+        valid_s: how long after `now_s` its certificates are valid.
 
     Raises:
-        EnvironmentNotReady: there is no `openssl`, or it fails.
+        EnvironmentNotReady: `openssl` is missing or fails.
     """
 
     def __init__(self, now_s: float, valid_s: float = LONGEST_S) -> None:
@@ -96,14 +96,14 @@ class Authority:
 
     @classmethod
     def of_run(cls, config: Config) -> Authority | None:
-        """The authority of a run that begins now; None: its roles do not encrypt."""
+        """The authority of a run that begins now; None if its roles do not encrypt."""
         if not is_encrypted(config):
             return None
         job_s = config.timeouts.job_s
         return cls(time.time(), LONGEST_S if job_s is None else job_s + DAY_S)
 
     def issue(self, address: str) -> Certificates:
-        """A key and a certificate for the host with this address, which count for no other.
+        """A key and a certificate for the host with this address, valid for no other host.
 
         Raises:
             EnvironmentNotReady: `openssl` fails.
@@ -139,7 +139,7 @@ def _utc(unix_s: float) -> str:
 
 
 def _openssl(arguments: tuple[str, ...], told: str, folder: str | None = None) -> str:
-    """Run it with `told` as its standard input; returns its standard output."""
+    """Run `openssl` with `told` as its standard input; returns its standard output."""
     advice = "install OpenSSL here, or set `insecure: true` under `cluster`, which switches encryption off"
     try:
         done = subprocess.run(

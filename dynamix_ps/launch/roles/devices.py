@@ -10,16 +10,16 @@ VISIBLE, ORDER = "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER"
 def visible_devices(
     place: int, workers: int, named: Sequence[int] | None, gpus: int, environ: Mapping[str, str]
 ) -> dict[str, str]:
-    """What CUDA is told in a worker, so that workers of one host do not all compute on its first GPU.
+    """CUDA_VISIBLE_DEVICES of a worker, so that workers of one host do not all compute on its first GPU.
 
-    A worker sees one GPU: of those that the cluster file names, else of those that the launcher's shell shows to CUDA,
-    else of all. A worker that is alone on its host sees what the shell shows, unless the file names its GPU.
+    A worker sees one GPU: one that the cluster file names, else one that the launcher's shell shows to CUDA, else one
+    of all. A worker that is alone on its host sees all that the shell shows, unless the file names its GPU.
 
     Args:
-        place: of the worker among those of its host.
-        workers: of the host.
-        named: numbers of GPUs in the cluster file.
-        gpus: of the machine.
+        place: index of the worker among the workers of its host.
+        workers: number of workers on the host.
+        named: numbers of the GPUs that the cluster file names.
+        gpus: number of GPUs of the machine.
     """
     shown = environ.get(VISIBLE)
     if named:

@@ -1,4 +1,4 @@
-"""Where the roles of a run are, and what changes around them while they train. By default all are here."""
+"""Where the roles of a run are, and what changes around them while they train. By default all are on this machine."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Placement(Protocol):
         ...
 
     def place(self, role: RoleSpec) -> RoleSpec:
-        """The role with a command line that starts it on its host, and with its address there."""
+        """The role, with the command line that starts it on its host, and its address there."""
         ...
 
     def tick(self, trained_s: float, speeds: Speeds) -> None:
@@ -53,5 +53,5 @@ class ThisMachine:
 
 
 def inside(role: RoleSpec, prefix: tuple[str, ...], address: str) -> RoleSpec:
-    """The role, started by `prefix` on another host, where it has this address."""
+    """The role, as `prefix` starts it on another host, where it has this address."""
     return replace(role, argv=(*prefix, *role.argv), env={**role.env, "DMLC_NODE_HOST": address})

@@ -24,8 +24,8 @@ Role = Literal["scheduler", "server", "worker", "arbitrator"]
 class JobRole:
     """One role of a job.
 
-    `beside`: name of the role whose host it shares; none: it has a host of its own, where there is one. `later`: it is
-    not started with the others.
+    `beside`: name of the role whose host this role shares; None: it shares none. `later`: the launcher does not start
+    it with the others.
     """
 
     name: str
@@ -37,13 +37,13 @@ class JobRole:
 
     @property
     def number(self) -> int | None:
-        """Of a worker or a server, among those of its kind; none for other roles."""
+        """The number of a worker or server among its kind; None for other roles."""
         return int(self.name.rpartition("-")[2]) if self.role in ("worker", "server") else None
 
 
 @dataclass(frozen=True, slots=True)
 class RunPlace:
-    """What one run gets on one host, beside its configuration."""
+    """Folders, ports and devices of one run on one host."""
 
     run_id: str
     token: str
@@ -66,7 +66,7 @@ class RunPlace:
 
 @dataclass(frozen=True, slots=True)
 class RoleSpec:
-    """One process to start. `env` is what it gets on top of the environment of who starts it."""
+    """One process to start. `env` comes on top of the environment of the starting process."""
 
     name: str
     role: Role
@@ -78,7 +78,7 @@ class RoleSpec:
 
 
 def job_roles(config: Config) -> tuple[JobRole, ...]:
-    """All roles of a job: scheduler and servers where the data plane has them, else an arbitrator, and the workers."""
+    """All roles of a job: scheduler and servers if the data plane has servers, else an arbitrator, and the workers."""
     return tuple(_job_roles(config))
 
 
@@ -88,13 +88,13 @@ def hosts_with_roles(config: Config) -> tuple[str, ...]:
 
 
 def threads_of_worker(config: Config) -> int:
-    """Threads with which each worker computes, as far as the cluster file says: OMP_NUM_THREADS under `env`, or 1."""
+    """Threads with which each worker computes: OMP_NUM_THREADS under `env` in the cluster file, or 1."""
     threads = config.env.get("OMP_NUM_THREADS", "")
     return int(threads) if threads.isdecimal() and 0 < int(threads) < 10_000 else 1
 
 
 def cpus_per_worker(config: Config) -> int:
-    """CPUs to ask a batch system for: those that a worker computes with, and one where servers run."""
+    """CPUs per worker to request from a batch system: one per thread, and one more where servers run."""
     return threads_of_worker(config) + config.data_plane.has_servers
 
 
@@ -122,7 +122,7 @@ def _known(host: str | None) -> str:
 def plan_roles(config: Config, place: RunPlace, environ: Mapping[str, str], python: str) -> tuple[RoleSpec, ...]:
     """The roles of one host.
 
-    `environ` is the environment there; tuning variables that a user has set in it keep their values.
+    `environ` is the environment on this host; tuning variables that the user has set keep their values.
     """
     common = _common_env(config, place, environ, python)
     launcher = own_process.command("dynamix_ps.cli.bpslaunch", python=python)
@@ -222,6 +222,6 @@ def role_environment(spec: RoleSpec, environ: Mapping[str, str]) -> dict[str, st
 
 
 def as_shell(spec: RoleSpec) -> str:
-    """One line that would start this role from a shell, which keeps the token out of every command line."""
+    """One line that starts this role from a shell and keeps the token out of every command line."""
     assignments = (f"{name}={shlex.quote(value)}" for name, value in sorted(spec.env.items()))
     return " ".join((*assignments, shlex.join(spec.argv)))

@@ -21,7 +21,7 @@ def choose_ports(cluster: Cluster, rng: random.Random) -> tuple[int, int]:
     """(scheduler's port, arbitrator's port), all free at this moment.
 
     Raises:
-        EnvironmentNotReady: a fixed port is taken (the message names its owner if visible), or the host is elsewhere.
+        EnvironmentNotReady: a fixed port is taken (the message names its owner if visible), or is on another host.
     """
     port = require_free(cluster.host, cluster.port, "cluster.port") if cluster.port else 0
     arbitrator = cluster.arbitrator_port
@@ -32,7 +32,7 @@ def choose_ports(cluster: Cluster, rng: random.Random) -> tuple[int, int]:
 
 
 def require_free(host: str, port: int, key: str) -> int:
-    """The port, which nobody has. `key` names it in the message. Raises EnvironmentNotReady."""
+    """The port if it is free. `key` names it in the message. Raises EnvironmentNotReady."""
     error = bind_error(host, port)
     if error is None:
         return port
@@ -65,7 +65,7 @@ def _advice(error: OSError) -> str:
 
 
 def owner_of(port: int) -> str | None:
-    """Name and pid of the process that listens on a TCP port, where the system tells."""
+    """Name and pid of the process that listens on a TCP port, if the system shows it."""
     try:
         listening = psutil.net_connections(kind="tcp")
     except psutil.AccessDenied:

@@ -1,4 +1,4 @@
-"""How the launcher reaches the agent of a host, and the way to one within its own process."""
+"""The interface by which the launcher reaches the agent of a host, and its form for an agent in the same process."""
 
 from __future__ import annotations
 
@@ -18,31 +18,31 @@ class AgentLink(Protocol):
 
     @property
     def shares_run_folder(self) -> bool:
-        """Whether the agent and its roles write right into the launcher's run folder."""
+        """Whether the agent and its roles write directly into the launcher's run folder."""
         ...
 
     @property
     def lost(self) -> str:
-        """Why nothing comes from it any more; empty while it is there."""
+        """Why the agent is lost; empty while it is connected."""
         ...
 
     @property
     def has_room(self) -> bool:
-        """Whether it takes messages that could wait."""
+        """Whether the link takes messages that could wait."""
         ...
 
     def send(self, message: ToAgent) -> None: ...
 
     def tick(self) -> None:
-        """Call it a few times per second."""
+        """Call this a few times per second."""
         ...
 
     def leave(self) -> None:
-        """Close the stream, at which the agent ends what it has started, if that still runs. Does not wait."""
+        """Close the stream: the agent then ends all that it has started. Does not wait."""
         ...
 
     def close(self) -> None:
-        """Leave it, and wait a while for its end. Never raises."""
+        """Leave the agent, and wait a while for its end. Never raises."""
         ...
 
 
@@ -55,7 +55,7 @@ class Target(Protocol):
 
 
 class OwnProcess:
-    """The target for a job on one host, the launcher's: the agent is part of the launcher."""
+    """The target for a job on the launcher's host alone: the agent is part of the launcher."""
 
     def __init__(self, environ: Mapping[str, str], placement: Placement | None = None) -> None:
         self._environ, self._placement = environ, placement

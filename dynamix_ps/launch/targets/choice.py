@@ -22,20 +22,20 @@ from dynamix_ps.launch.targets.ssh import ssh_command
 
 
 class Allocation(Protocol):
-    """The hosts that a batch system has given the job around this process, and the way to them."""
+    """The hosts that a batch system has given the job around this process, and how to reach them."""
 
     @property
     def name(self) -> str:
-        """What it is, for messages."""
+        """Name of the system, for messages."""
         ...
 
     @property
     def starts_own_agent(self) -> bool:
-        """Whether the agent of this machine is started by the system too, as one of several."""
+        """Whether the system also starts the agent of this machine, as one of several."""
         ...
 
     def hosts(self, workers: int, cpus: int = 1) -> dict[str, Host]:
-        """The hosts by name, with slots for so many workers of so many CPUs. A system may have to be asked for them.
+        """The hosts by name, with slots for so many workers of so many CPUs. May have to ask the system for them.
 
         Raises:
             UsageError: there are too few.
@@ -44,11 +44,11 @@ class Allocation(Protocol):
         ...
 
     def reaches(self, host: str) -> bool:
-        """Whether a host of this name is one of them."""
+        """Whether the system has given a host of this name."""
         ...
 
     def agent_command(self, host: str) -> AgentCommand:
-        """What starts the agent of one of them. Raises EnvironmentNotReady."""
+        """The command that starts the agent of a host. Raises EnvironmentNotReady."""
         ...
 
 
@@ -58,11 +58,11 @@ _SYSTEMS = ("kubernetes", "ray", "slurm")
 
 
 def allocation(environ: Mapping[str, str]) -> Allocation | None:
-    """What a batch system has given this job; None without one.
+    """What a batch system has given this job; None without a batch system.
 
     Raises:
         UsageError: it has started this process in a way in which no job can be launched.
-        EnvironmentNotReady: what it says in the environment cannot be understood.
+        EnvironmentNotReady: its variables in the environment cannot be understood.
     """
     return next((found for system in _systems() if (found := system(environ)) is not None), None)
 
@@ -74,10 +74,10 @@ def _systems() -> Iterator[Callable[[Mapping[str, str]], Allocation | None]]:
 
 
 def allocated_hosts(given: Allocation, config: Config) -> dict[str, Host]:
-    """The hosts for a cluster file that names none; none where the only one is this machine, with all that it has.
+    """The hosts for a cluster file that names none; empty where the only one is this machine, with all its devices.
 
     Raises:
-        UsageError: they are too few for the workers.
+        UsageError: there are too few for the workers.
         EnvironmentNotReady: the batch system cannot be asked for them, or has none.
     """
     hosts = given.hosts(len(with_places(config).cluster.workers), cpus_per_worker(config))
@@ -89,10 +89,10 @@ def allocated_hosts(given: Allocation, config: Config) -> dict[str, Host]:
 
 
 def target_of(config: Config, placement: Placement, given: Allocation | None = None) -> Target:
-    """This process for a job on this machine alone; otherwise what reaches those hosts that are other machines.
+    """The target of a job: this process for a job on this machine alone, else what reaches the other machines.
 
-    That is the batch system for hosts that it has given this job, and ssh for others. `given`: what it has given, if
-    somebody has asked for it before.
+    The batch system reaches the hosts that it has given the job, and ssh reaches others. `given`: the allocation, if
+    the caller has it already.
 
     Raises:
         UsageError: the batch system has started this process in a way in which no job can be launched.

@@ -1,4 +1,4 @@
-"""Agents that are reached by the standard streams of a command: ssh, srun, or one that enters a namespace."""
+"""Agents behind the standard streams of a command: ssh, srun, or a command that enters a namespace."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ Advice = Callable[[int, Sequence[str], bool], str]  # (exit code, last lines it 
 
 
 def no_advice(exit_code: int, lines: Sequence[str], spoke: bool) -> str:
-    """What to do about a command of which nobody knows why it ends."""
+    """The advice about a command whose ends have no known causes: none."""
     return ""
 
 
@@ -55,7 +55,7 @@ _AGENT = "dynamix_ps.launch.host.agent"
 def agent_argv(environ: Mapping[str, str]) -> tuple[str, ...]:
     """What runs on a host: the launcher's Python, whose path there is the same, with the paths of its PYTHONPATH.
 
-    It is to be started in `/`, as Python imports from the folder in which it is started.
+    Start it in `/`: Python imports from the folder in which it is started.
     """
     paths = [os.path.abspath(path) for path in environ.get("PYTHONPATH", "").split(os.pathsep) if path]
     variables = ("env", f"PYTHONPATH={os.pathsep.join(paths)}") if paths else ()
@@ -67,10 +67,10 @@ ON_OWN_MACHINE = AgentCommand(AGENT, "the agent on this machine", shares_run_fol
 
 
 class Commands:
-    """The target whose agents are started by commands: ssh, srun, or one that enters a namespace.
+    """The target whose agents commands start: ssh, srun, or a command that enters a namespace.
 
     Args:
-        command_of: says for the name of a host which command it is.
+        command_of: the command for the name of a host.
     """
 
     def __init__(self, command_of: Callable[[str], AgentCommand]) -> None:

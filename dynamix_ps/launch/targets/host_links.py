@@ -1,4 +1,4 @@
-"""The agents of all hosts of a job, and the loop in which the launcher hears them."""
+"""The links to the agents of all hosts of a job, and the loop in which the launcher serves them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class HostLinks(dict[str, AgentLink]):
 
     Args:
         target: how hosts are reached.
-        deliver: called with (host, message) for what agents tell, within `pump`.
+        deliver: called with (host, message) for every message of an agent, within `pump`.
     """
 
     def __init__(self, target: Target, deliver: Deliver) -> None:
@@ -28,17 +28,17 @@ class HostLinks(dict[str, AgentLink]):
             self[name] = self._target.connect(name, self._selector, self._deliver)
 
     def reach_again(self, name: str) -> None:
-        """Begin to reach a host whose agent is gone. Raises EnvironmentNotReady."""
+        """Begin to reach a host that has lost its agent. Raises EnvironmentNotReady."""
         self[name].close()
         self.connect([name])
 
     @property
     def lost(self) -> dict[str, str]:
-        """Hosts of which nothing comes any more, with the reason."""
+        """Hosts whose link has ended, with the reason."""
         return {name: link.lost for name, link in self.items() if link.lost}
 
     def pump(self, duration_s: float) -> None:
-        """Take in what comes for `duration_s`."""
+        """Receive messages for `duration_s`."""
         deadline_s = time.monotonic() + duration_s
         while (left_s := deadline_s - time.monotonic()) > 0:
             if not self._selector.get_map():

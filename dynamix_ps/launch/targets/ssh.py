@@ -54,11 +54,11 @@ _ADVICE = (
 
 
 def ssh_command(host: str, address: str | None, environ: Mapping[str, str]) -> AgentCommand:
-    """What starts the agent of a host.
+    """The command that starts the agent of a host.
 
     Args:
-        host: the name of the host in the cluster file, for which ~/.ssh/config may have settings.
-        address: where ssh goes to if those do not say it; None: to the name.
+        host: name of the host in the cluster file; ~/.ssh/config may have settings for it.
+        address: where ssh connects to if those settings do not say it; None: to the name.
         environ: the launcher's environment; its PYTHONPATH is that of the agent too.
 
     Raises:
@@ -81,9 +81,9 @@ def ssh_command(host: str, address: str | None, environ: Mapping[str, str]) -> A
 
 
 def advice(host: str, to: str, login: str, exit_code: int, lines: Sequence[str], spoke: bool) -> str:
-    """What to do when ssh has ended. `lines`: the last ones on its standard error. Pure.
+    """What to do when ssh has ended. `lines`: the last lines of its standard error. Pure.
 
-    `host`: its name. `to`: the name or address to which ssh went. `login`: the words after `ssh` that lead there.
+    `host`: its name. `to`: the name or address to which ssh connected. `login`: the words after `ssh` for that.
     """
     if spoke:  # so ssh works; of a killed command it says nothing
         silent = exit_code == _SSH_FAILED and not lines
@@ -96,7 +96,7 @@ def advice(host: str, to: str, login: str, exit_code: int, lines: Sequence[str],
 
 
 def _configured(ssh: str, host: str) -> dict[str, str]:
-    """What ssh reads in its configuration about a host."""
+    """What the configuration of ssh says about a host."""
     try:
         done = subprocess.run(
             [ssh, "-G", "--", host],
@@ -116,6 +116,6 @@ def _configured(ssh: str, host: str) -> dict[str, str]:
 
 
 def _remote_command(environ: Mapping[str, str]) -> str:
-    """For the login shell of the host, whichever it is."""
+    """The command as a line for the login shell of the host, whichever shell that is."""
     # Python imports from the folder in which it is started, which is the home of the user, with whatever is in it.
     return f"cd / ; exec {shlex.join(agent_argv(environ))}"

@@ -1,8 +1,7 @@
-"""The pods of a Kubernetes job as hosts, whose agents are reached by TCP with TLS.
+"""The pods of a Kubernetes job as hosts. The launcher reaches their agents by TCP with TLS.
 
-One pod runs `dynamix launch`, the others `dynamix agent`. The manifest tells the launcher the pods in its environment
-(DYNAMIX_PODS), and where the secret of the job is mounted. Nothing asks the API of Kubernetes, so a pod needs no
-account there.
+One pod runs `dynamix launch`, the others `dynamix agent`. The manifest names the pods in the launcher's environment
+(DYNAMIX_PODS), and the folder with the secret of the job. No pod uses the API of Kubernetes, so none needs an account.
 """
 
 from __future__ import annotations
@@ -35,8 +34,8 @@ class Pod:
 
     Attributes:
         host: its name in the cluster file.
-        address: under which the other pods reach it, a name of the headless service.
-        slots: how many workers it may run.
+        address: the name in the headless service under which the other pods reach this one.
+        slots: how many workers the pod may run.
     """
 
     host: str
@@ -50,7 +49,7 @@ def written(pods: Sequence[Pod]) -> str:
 
 
 def read(text: str) -> tuple[Pod, ...]:
-    """What `written` makes. Raises EnvironmentNotReady."""
+    """The pods in a text of `written`. Raises EnvironmentNotReady."""
     pods = []
     for word in text.split(","):
         found = _POD.fullmatch(word)
@@ -65,12 +64,12 @@ def read(text: str) -> tuple[Pod, ...]:
 
 
 class KubernetesJob:
-    """The pods of the job of which this one is the launcher's.
+    """The pods of a job, seen from the pod of the launcher.
 
     Args:
-        pods: all of them, this one too.
-        folder: with the secret of the job.
-        hostname: of this pod.
+        pods: all pods, including this one.
+        folder: has the secret of the job.
+        hostname: the name of this pod.
     """
 
     starts_own_agent = False
@@ -81,9 +80,9 @@ class KubernetesJob:
         self.name = f"the Kubernetes job of {len(pods)} pods"
 
     def hosts(self, workers: int, cpus: int = 1) -> dict[str, Host]:
-        """The hosts in the order of the pods, which have the CPUs that their manifest asks for.
+        """The hosts in the order of the pods, whose CPUs are those of their manifest.
 
-        Raises UsageError if they have too few slots for so many workers.
+        Raises UsageError if the pods have too few slots for so many workers.
         """
         slots = sum(pod.slots for pod in self._pods.values())
         if slots < workers:
@@ -97,7 +96,7 @@ class KubernetesJob:
         return host in self._pods
 
     def agent_command(self, host: str) -> AgentCommand:
-        """What reaches the agent of a pod."""
+        """The command that reaches the agent of a pod."""
         pod = self._pods[host]
         if pod.address.partition(".")[0] == self._hostname:  # its name may not be known yet
             return ON_OWN_MACHINE
@@ -130,7 +129,7 @@ def advice(address: str, exit_code: int, lines: Sequence[str], spoke: bool) -> s
 
 
 def wait_for_agents(pods: Sequence[Pod], port: int = DEFAULT_PORT) -> None:
-    """Wait, without limit, until something listens in each of these pods: they start one after another."""
+    """Wait, without limit, until an agent listens in each of these pods: pods start one after another."""
     for pod in pods:
         while True:
             try:
@@ -142,7 +141,7 @@ def wait_for_agents(pods: Sequence[Pod], port: int = DEFAULT_PORT) -> None:
 
 
 def main() -> int:
-    """Entry point of what runs in the launcher's pod before the launcher; DYNAMIX_PODS has the other pods there."""
+    """Entry point of the container that runs in the launcher's pod before the launcher. DYNAMIX_PODS has the others."""
     wait_for_agents(read(variables.get(variables.PODS) or ""))
     return 0
 

@@ -1,7 +1,7 @@
-"""What the pods of one job share and nobody else has: a token, and a certificate that an authority of the job signed.
+"""The secret that the pods of one job share: a token, and a certificate that an authority of the job signed.
 
-A folder holds it, as a Secret of Kubernetes is mounted. All pods have the same certificate, as they have the same
-token: who has it belongs to the job. It names no host, so it counts wherever the pods are.
+A folder holds the secret, as Kubernetes mounts a Secret. All pods have the same token and the same certificate: a
+process that has them belongs to the job. The certificate names no host, so it is valid wherever the pods are.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class JobSecret:
 
     @classmethod
     def load(cls, folder: Path) -> JobSecret:
-        """Raises EnvironmentNotReady if a file cannot be read, or is not what it should be."""
+        """Raises EnvironmentNotReady if a file cannot be read or has the wrong content."""
         certificates = Certificates.load(folder)
         try:
             token = (folder / TOKEN).read_text(encoding="ascii").strip()
@@ -50,7 +50,7 @@ class JobSecret:
 
 
 def tls_context(folder: Path, server: bool) -> ssl.SSLContext:
-    """Mutual TLS 1.3 with the certificate in a folder: the other end must have one of the same authority.
+    """Mutual TLS 1.3 with the certificate in a folder: the other end needs a certificate of the same authority.
 
     A client wraps its sockets with `server_hostname=NAME`.
     """

@@ -1,8 +1,8 @@
-"""An agent that waits for its launcher: `dynamix agent`, the process of a pod.
+"""An agent that waits for its launcher: `dynamix agent`, the process in a pod.
 
-It takes one connection, from whoever has certificate and token of its job, and starts the agent of the host behind it
-(agent.py), whose streams are that connection. It ends with that agent, so with the run: an agent whose launcher is gone
-ends what it has started within its lease. To start again is for what has started the pods.
+This process accepts one connection with certificate and token of its job, and starts the agent of the host (agent.py)
+with this connection as its streams. It ends with that agent, and so with the run: an agent that has lost its launcher
+ends its roles within its lease. Whatever has started the pods may start them again.
 """
 
 from __future__ import annotations
@@ -37,17 +37,17 @@ _END_S = 15.0  # of the agent, after its stream has ended
 
 
 def serve(port: int, folder: Path) -> int:
-    """Wait for the launcher, serve its run; returns the exit code of the agent, 0 where the launcher has ended it.
+    """Wait for the launcher, serve its run; returns the exit code of the agent, 0 if the launcher has ended it.
 
-    The first SIGTERM or Ctrl-C is a notice to the launcher, which ends the run in order; before there is one it ends
-    this process.
+    The first SIGTERM or Ctrl-C is a notice to the launcher, which ends the run in order. Before a launcher has
+    connected, it ends this process.
 
     Args:
-        port: on which to listen, at all addresses.
-        folder: with the secret of the job.
+        port: to listen on, at all addresses.
+        folder: has the secret of the job.
 
     Raises:
-        EnvironmentNotReady: the secret is not there, the port is taken, or the agent was killed.
+        EnvironmentNotReady: the secret is missing, the port is taken, or the agent was killed.
     """
     signal.signal(signal.SIGTERM, _interrupt)  # as the first process of a pod it would have no effect otherwise
     admission = _Admission(JobSecret.load(folder), tls_context(folder, server=True))
@@ -83,7 +83,7 @@ def _serve_run(connection: ssl.SSLSocket) -> int:
 
 
 class _Admission:
-    """Finds the launcher among all who connect. Each has a thread of its own, so that nobody holds up another one."""
+    """Finds the launcher among all connections. Each connection has its own thread, so that none holds up another."""
 
     def __init__(self, secret: JobSecret, context: ssl.SSLContext) -> None:
         self._secret, self._context = secret, context
@@ -93,7 +93,7 @@ class _Admission:
         self._done_reading, self._done_writing = os.pipe()  # a byte per connection that was decided
 
     def first(self, listener: socket.socket) -> tuple[ssl.SSLSocket, str]:
-        """The first connection with certificate and token of the job, and its address."""
+        """The first connection with certificate and token of the job, and the address of its other end."""
         try:
             while True:
                 self._take(listener)
@@ -104,7 +104,7 @@ class _Admission:
                 _cut(connection)
 
     def _take(self, listener: socket.socket) -> None:
-        """Wait for a connection, or for the decision about one; cut those that take too long or are too many."""
+        """Wait for a connection, or for the decision about one; cut connections that take too long or are too many."""
         waiting = (self._done_reading, listener.fileno())
         ready, _, _ = select.select(waiting, (), (), 1.0 if self._began_s else None)
         if self._done_reading in ready:
@@ -149,7 +149,7 @@ class _Admission:
 
 
 def _line(connection: ssl.SSLSocket, most: int) -> bytes:
-    """Up to a newline, and at most one byte more than `most`, so that nothing is lost of what follows."""
+    """Read up to a newline, at most one byte more than `most`, and nothing of what follows."""
     line = b""
     while len(line) <= most and (byte := connection.recv(1)) not in (b"", b"\n"):
         line += byte
@@ -157,7 +157,7 @@ def _line(connection: ssl.SSLSocket, most: int) -> bytes:
 
 
 def _cut(connection: ssl.SSLSocket) -> None:
-    """Wakes the thread that reads from it."""
+    """Cut a connection; this wakes the thread that reads from it."""
     with suppress(OSError):
         socket.socket.shutdown(connection, socket.SHUT_RDWR)
 

@@ -1,8 +1,8 @@
 """The manifests of a job in Kubernetes, as data. Pure.
 
-A JobSet has two kinds of jobs: `launcher`, one pod with `dynamix launch` and the roles of its host, and one job for
-each group of other pods that are alike, with `dynamix agent`. The launcher alone decides about the end: its success is
-that of the JobSet, and its exit code says whether starting again could help.
+A JobSet has two kinds of jobs: `launcher`, one pod with `dynamix launch` and the roles of its host, and a job with
+`dynamix agent` for each group of equal other pods. The launcher alone decides about the end: its success is the success
+of the JobSet, and its exit code says whether another start could help.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ _TRAINER = "trainer.kubeflow.org"
 def manifests(
     kind: Kind, options: JobOptions, groups: Sequence[PodGroup], secret: Mapping[str, str]
 ) -> dict[str, Manifest]:
-    """All manifests of a job by name, in the order in which they are applied.
+    """All manifests of a job by name, in the order in which to apply them.
 
     Args:
-        groups: the launcher's pod first.
+        groups: the group of the launcher's pod first.
         secret: texts of the Secret's files by name, the cluster file among them.
     """
     own = _Job(options, groups)
@@ -59,7 +59,7 @@ class _Job:
         return {"apiVersion": version, "kind": kind, "metadata": metadata, **body}
 
     def service(self) -> Manifest:
-        """Headless: it gives each pod its name, which peers need before the pod is ready."""
+        """The headless service, which gives each pod a name. Peers need the names before the pods are ready."""
         port = {"name": "agent", "port": DEFAULT_PORT, "protocol": "TCP"}
         return {
             "clusterIP": "None",
@@ -69,7 +69,7 @@ class _Job:
         }
 
     def network_policy(self) -> Manifest:
-        """Pods of the job reach each other on any port, and nobody else reaches them."""
+        """The network policy: pods of the job reach each other on any port, and no other pod reaches them."""
         own = {"matchLabels": self._labels}
         return {"podSelector": own, "policyTypes": ["Ingress"], "ingress": [{"from": [{"podSelector": own}]}]}
 

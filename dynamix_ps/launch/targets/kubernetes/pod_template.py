@@ -1,6 +1,6 @@
-"""The pods of a job's manifests: containers, volumes and what they ask for. Pure.
+"""The pods of a job's manifests: containers, volumes and resources. Pure.
 
-They pass the Pod Security profile `restricted`: no root, no capability, no folder of the node.
+The pods pass the Pod Security profile `restricted`: no root, no capability, no folder of the node.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ _GROUP_ID = 1000  # of volumes, so that processes of any user read the secret an
 
 @dataclass(frozen=True, slots=True)
 class JobOptions:
-    """What the cluster file does not say.
+    """Options of a job that the cluster file does not have.
 
     Attributes:
-        name: of the job and of all that belongs to it.
-        image: with this package, BytePS, and the script with its packages.
+        name: name of the job, and prefix of all that belongs to it.
+        image: has this package, BytePS, and the script with its packages.
         namespace: None: where kubectl puts it.
         pull_secret: name of the Secret with the password of the image's registry.
         pull_always: whether a node asks for the image each time.
-        claim: name of the PersistentVolumeClaim for run folders; None: they go with the launcher's pod.
+        claim: name of the PersistentVolumeClaim for run folders; None: the run folders end with the launcher's pod.
         run_dir: where run folders lie in the launcher's pod.
         resume: checkpoint in that pod.
         shm: size of /dev/shm in each pod.
@@ -66,7 +66,7 @@ class PodTemplates:
         self._options, self._groups = options, groups
 
     def of(self, group: PodGroup, container: str) -> Manifest:
-        """The specification of a group's pods, whose container is called so."""
+        """The specification of the pods of a group, whose container has this name."""
         options, launches = self._options, group.name == LAUNCHER
         pod: Manifest = {
             "restartPolicy": "Never",
@@ -114,7 +114,7 @@ class PodTemplates:
         }
 
     def _waiting(self) -> Manifest:
-        """The launcher begins when all agents listen."""
+        """The container that delays the launcher until all agents listen."""
         command = ["python", "-m", "dynamix_ps.launch.targets.kubernetes.allocation"]
         others = {"name": variables.PODS, "value": self._pods(1)}
         # Python imports from the folder in which it is started.
@@ -132,7 +132,7 @@ class PodTemplates:
         return [{"name": name, "value": value} for name, value in values.items()]
 
     def _pods(self, first: int) -> str:
-        """The pods of all groups from this one on."""
+        """The pods of this group and all groups after it."""
         return written([pod for group in self._groups[first:] for pod in group.pods])
 
     def _volumes(self, launches: bool) -> list[Manifest]:
@@ -156,12 +156,12 @@ class PodTemplates:
 
 
 def _probe_volume() -> Manifest:
-    """The folder of a node in which its network probe answers, by a claim: a pod may not name it itself."""
+    """The folder of a node in which its network probe answers, by a claim: a pod may not mount it directly."""
     return {"name": "socket", "persistentVolumeClaim": {"claimName": PROBE_CLAIM, "readOnly": True}}
 
 
 def _resources(needs: Needs) -> Manifest:
-    """Cores are asked for and not limited: a limit would hold up a worker that has a burst of work."""
+    """Requests for cores, without a limit: a limit would hold up a worker that has a burst of work."""
     requests: Manifest = {"cpu": str(needs.cpus)}
     limits: Manifest = {}
     if needs.memory is not None:

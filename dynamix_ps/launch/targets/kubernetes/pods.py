@@ -1,4 +1,4 @@
-"""Which pods a job gets in Kubernetes: one per host that has roles, with what its roles need. Pure."""
+"""The pods of a job in Kubernetes: one per host that has roles, with what its roles need. Pure."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ _QUANTITY = re.compile(r"([1-9][0-9]{0,8})(Ki|Mi|Gi|Ti|k|M|G|T)?")
 
 @dataclass(frozen=True, slots=True)
 class Needs:
-    """What the container of a pod asks for.
+    """The resources of the container of a pod.
 
     Attributes:
-        cpus: a core per thread that computes, and one per server.
-        gpus: as many as `devices` has.
+        cpus: one core per computing thread, and one per server.
+        gpus: number of `devices`.
         memory: as Kubernetes writes it; None: no limit.
-        labels: of the nodes on which it may run.
+        labels: labels of the nodes on which the pod may run.
     """
 
     cpus: int
@@ -41,7 +41,7 @@ class Needs:
 
 @dataclass(frozen=True, slots=True)
 class PodGroup:
-    """Pods that are alike; `needs` is that of each."""
+    """A group of equal pods; `needs` are the resources of each."""
 
     name: str
     pods: tuple[Pod, ...]
@@ -49,12 +49,12 @@ class PodGroup:
 
 
 def with_hosts(config: Config) -> Config:
-    """The job with its hosts written out: as the cluster file names them, else a host for each worker.
+    """The job with its hosts written out: the hosts of the cluster file, else one host per worker.
 
-    Servers on hosts of their own get such hosts, too, where the file names none.
+    Servers on hosts of their own get hosts too where the file names none.
 
     Raises:
-        ConfigError: a rule is broken with them.
+        ConfigError: the job breaks a rule with these hosts.
     """
     config = with_places(config)
     cluster = config.cluster
@@ -71,15 +71,15 @@ def with_hosts(config: Config) -> Config:
 def pod_groups(
     config: Config, job: str, memory: str | None = None, labels: Mapping[str, Mapping[str, str]] | None = None
 ) -> tuple[PodGroup, ...]:
-    """The pods of a job whose hosts are written out; the first group is the launcher's pod, where the scheduler is.
+    """The pods of a job whose hosts are written out. The first group is the pod of the launcher and the scheduler.
 
     Args:
         job: name of the job, and of its headless service.
         memory: of each worker, such as `4Gi`; None: no limit.
-        labels: of the nodes for a host, by its name.
+        labels: labels of the nodes for a host, by the name of the host.
 
     Raises:
-        UsageError: a name is too long or no name, there is no such host, or the memory is no quantity.
+        UsageError: a name is too long or invalid, a host does not exist, or the memory is no quantity.
     """
     unknown = [host for host in labels or () if host not in config.cluster.hosts]
     if unknown:
@@ -95,7 +95,7 @@ def pod_groups(
 
 
 def with_addresses(config: Config, groups: Sequence[PodGroup], run_dir: str) -> Config:
-    """The cluster file of the launcher: addresses are those of the pods, and run folders lie where a volume is."""
+    """The configuration of the launcher: with the addresses of the pods, and run folders on the volume."""
     known = {pod.host: pod.address for group in groups for pod in group.pods}
     if len(known) == 1:
         known = dict.fromkeys(known, "127.0.0.1")
@@ -110,7 +110,7 @@ def with_addresses(config: Config, groups: Sequence[PodGroup], run_dir: str) -> 
 
 
 def _in_pod(host: Host) -> tuple[int, ...] | None:
-    """The devices of a host as its pod counts them: from 0."""
+    """The devices of a host as its pod numbers them, from 0."""
     return None if host.devices is None else tuple(range(len(host.devices)))
 
 
@@ -145,7 +145,7 @@ def _needs(config: Config, host: str, memory: str | None, labels: Mapping[str, s
 
 
 def times(quantity: str, factor: int) -> str:
-    """A multiple of a quantity, such as `8Gi`. Raises UsageError."""
+    """`factor` times a quantity such as `8Gi`. Raises UsageError."""
     found = _QUANTITY.fullmatch(quantity)
     if found is None:
         raise UsageError(

@@ -1,7 +1,7 @@
 """The manifests of the network probe in Kubernetes, as data: one probe per node, for the jobs of some namespaces. Pure.
 
-The probe is in a namespace of its own, because its pods see all processes of their nodes. Pods of jobs may not mount a
-folder of the node, so that folder is a persistent volume, and each namespace has a claim for it.
+The probe has its own namespace, because its pods see all processes of their nodes. Pods of jobs may not mount a folder
+of the node, so the folder of the probe is a persistent volume, and each namespace has a claim for it.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ CAPABILITIES = ("BPF", "PERFMON", "SYS_PTRACE", "DAC_READ_SEARCH")
 def probe_manifests(
     image: str, namespaces: Sequence[str], privileged: bool = False, pull_secret: str | None = None
 ) -> dict[str, Manifest]:
-    """All manifests of the probe by name, in the order in which they are applied.
+    """All manifests of the probe by name, in the order in which to apply them.
 
     Args:
-        namespaces: of jobs that use it.
-        privileged: whether it is a privileged container instead of one with CAPABILITIES.
+        namespaces: the namespaces of jobs that use the probe.
+        privileged: whether the container is privileged instead of having CAPABILITIES.
         pull_secret: name of the Secret with the password of the image's registry, in NAMESPACE.
     """
     level = {"pod-security.kubernetes.io/enforce": "privileged"}  # which `hostPID` needs

@@ -1,8 +1,8 @@
-"""Reaches an agent that listens: the standard streams of this command become the agent's.
+"""Connects to a listening agent: the standard streams of this command become the streams of the agent.
 
     python -m dynamix_ps.launch.targets.kubernetes.tls_command ADDRESS PORT FOLDER
 
-FOLDER holds the secret of the job. Nothing secret stands in the command line.
+FOLDER holds the secret of the job. The command line holds no secret.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ _AGAIN_S = 0.5
 
 
 def connected(address: str, port: int, folder: Path, start_s: float = _START_S) -> ssl.SSLSocket:
-    """A connection to the agent, with the token sent. Tries again for a while where nothing listens.
+    """A connection to the agent, after the token was sent. Tries again for a while if nothing listens.
 
     Raises:
-        EnvironmentNotReady: nothing listens, or it has no certificate of this job.
+        EnvironmentNotReady: nothing listens, or the listener has no certificate of this job.
     """
     secret, context = JobSecret.load(folder), tls_context(folder, server=False)
     until_s = time.monotonic() + start_s
@@ -52,7 +52,7 @@ def connected(address: str, port: int, folder: Path, start_s: float = _START_S) 
 
 
 def main() -> int:
-    """Entry point. Ends when the launcher closes its standard input, or the agent the connection."""
+    """Entry point. Ends when the launcher closes the standard input, or the agent closes the connection."""
     address, port, folder = sys.argv[1:]
     why = TlsRelay(connected(address, int(port), Path(folder)), 0, 1).run()
     if why:

@@ -1,4 +1,4 @@
-"""Passes bytes on between a TLS connection and two descriptors, which are the streams of an agent or of a launcher."""
+"""Passes bytes between a TLS connection and two descriptors, the streams of an agent or of a launcher."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ class TlsRelay:
     """One connection and its two descriptors.
 
     Args:
-        connection: after its handshake.
-        reading: its bytes go to the connection.
-        writing: gets the bytes of the connection.
+        connection: a connection after its handshake.
+        reading: a descriptor whose bytes go to the connection.
+        writing: a descriptor that gets the bytes of the connection.
     """
 
     def __init__(self, connection: ssl.SSLSocket, reading: int, writing: int) -> None:
@@ -36,9 +36,9 @@ class TlsRelay:
         os.set_blocking(writing, False)
 
     def run(self) -> str:
-        """Pass on until one side ends, then what came before that. Closes the connection.
+        """Pass bytes until one side ends, and then the rest. Closes the connection.
 
-        Returns why the other end is gone; empty: it is this side that has ended, by closing `reading`.
+        Returns why the other end is gone; empty: this side has ended, by closing `reading`.
         """
         until_s: float | None = None  # monotonic; set at the end of this side
         while self._here_open or self._outgoing:
@@ -53,7 +53,7 @@ class TlsRelay:
         return "" if self._there_open else self._problem or "the other end has closed the connection"
 
     def _step(self, wait_s: float | None) -> None:
-        """Wait until something can go on, and do that. Stops reading where too much waits."""
+        """Wait until a descriptor is ready, and pass its bytes. Stops reading where too many bytes wait."""
         secured = self._connection.fileno()
         wanted = {secured: 0, self._reading: 0, self._writing: 0}
         if self._there_open:
@@ -98,7 +98,7 @@ class TlsRelay:
             self._lose(error)
 
     def _receive(self) -> None:
-        """Take all that has been decrypted, of which the descriptor does not tell."""
+        """Take all decrypted bytes: the descriptor does not show that they wait."""
         try:
             while len(self._incoming) < _MOST_BYTES or self._connection.pending():
                 data = self._connection.recv(_READ_BYTES)
@@ -132,7 +132,7 @@ class TlsRelay:
             self._problem = f"the connection is lost: {error.strerror or error}"
 
     def _close(self) -> None:
-        """Close so that the other end gets what was sent: unread bytes here would have the kernel drop it."""
+        """Close so that the other end gets all sent bytes: with unread bytes here, the kernel would drop them."""
         with suppress(OSError, ValueError):
             self._connection.unwrap()  # says that nothing follows
         with socket.socket(fileno=self._connection.detach()) as plain, suppress(OSError):

@@ -1,6 +1,6 @@
-"""The agent of a node of Ray, as an actor of Ray runs it: a process whose streams calls of the actor carry.
+"""The agent of a node of Ray, in an actor of Ray: a process whose streams the calls of the actor carry.
 
-Does not import Ray, which makes an actor of the class (driver.py).
+This module does not import Ray; driver.py makes an actor of the class.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ Piece = tuple[bytes, bytes, int | None]  # (standard output, standard error, exi
 
 
 class NodeAgent:
-    """One agent at a time. Two threads may use it: one sends, one receives.
+    """One agent. Two threads may use it: one sends, one receives.
 
     Args:
-        hides_gpus: whether the roles see no GPU, as Ray has given the job none; else those that its hosts name.
-        argv: the command of the agent; none: that of this Python.
+        hides_gpus: whether the roles see no GPU, because Ray has given the job none.
+        argv: the command of the agent; empty: the agent of this Python.
     """
 
     def __init__(self, hides_gpus: bool = False, argv: Sequence[str] = ()) -> None:
@@ -39,11 +39,11 @@ class NodeAgent:
         self._process: subprocess.Popen[bytes] | None = None
 
     def is_up(self) -> bool:
-        """Answers when the actor has started."""
+        """Return once the actor has started."""
         return True
 
     def start(self) -> None:
-        """Start the agent. It ends when its input closes, so also when this process is killed. Raises OSError."""
+        """Start the agent. It ends when its input closes, and so also when this process is killed. Raises OSError."""
         blocked = signal.pthread_sigmask(signal.SIG_SETMASK, ())  # Ray blocks signals, which the agent would inherit
         try:
             self._process = subprocess.Popen(
@@ -64,7 +64,7 @@ class NodeAgent:
         self._selector.register(self._process.stderr, selectors.EVENT_READ)
 
     def send(self, data: bytes) -> None:
-        """Write to the input of the agent; waits until it has taken all. Nothing: close the input."""
+        """Write to the input of the agent, and wait until it has taken all bytes. Empty: close the input."""
         assert self._process is not None
         assert self._process.stdin is not None
         try:
@@ -76,7 +76,7 @@ class NodeAgent:
             pass  # it has ended; `receive` tells how
 
     def receive(self, wait_s: float) -> Piece:
-        """The next piece of what the agent says; nothing if it says nothing for so long."""
+        """The next output of the agent; empty if there is none within this time."""
         assert self._process is not None
         assert self._process.stdout is not None
         output = errors = b""

@@ -1,12 +1,12 @@
-"""The nodes of a Ray cluster as hosts, whose agents are actors of Ray.
+"""The nodes of a Ray cluster as hosts. Their agents are actors of Ray.
 
-`dynamix launch` runs once, on a node of the cluster: what `ray job submit` starts, or a shell with RAY_ADDRESS. Ray
-takes a place for each worker (a placement group) and says on which nodes they are. A node is a host, under its address,
-and its places are slots. A process of its own speaks to Ray (driver.py) and ends with the launch. Ray ends the
-actors with it, and gives the places to others.
+`dynamix launch` runs once, on a node of the cluster: `ray job submit` starts it, or a shell with RAY_ADDRESS. Ray takes
+a place for each worker (a placement group) and says on which nodes the places are. A node is a host, under its address,
+and its places are slots. A process of its own speaks to Ray (driver.py) and ends with the launch. Ray then ends the
+actors and frees the places.
 
-The number of workers is fixed for a run. A node that Ray adds has a place before the run begins, or in the next one; a
-node that Ray loses ends the run.
+The number of workers is fixed for a run. A node that Ray adds after the start takes part in the next run; a node that
+Ray loses ends the run.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _ADVICE = (
 
 @dataclass(frozen=True, slots=True)
 class RayNode:
-    """A node that has workers. `devices`: numbers of the GPUs that Ray gives them."""
+    """A node that has workers. `devices`: numbers of the GPUs that Ray gives these workers."""
 
     id: str
     address: str
@@ -56,7 +56,7 @@ class RayNode:
 
 @dataclass(frozen=True, slots=True)
 class RayPlacement:
-    """Where the workers are, in their order, and the socket on which the driver serves stream.py."""
+    """The nodes of the workers, in the order of the workers, and the socket on which the driver serves stream.py."""
 
     nodes: tuple[RayNode, ...]
     socket: str
@@ -74,10 +74,10 @@ class RayJob:
         self.name = f"Ray at {environ[ADDRESS]}"
 
     def hosts(self, workers: int, cpus: int = 1) -> dict[str, Host]:
-        """The hosts of a job with so many workers, in the order of their places. Waits until Ray has these.
+        """The hosts of a job with so many workers, in the order of their places. Waits until Ray has the places.
 
         Raises:
-            UsageError: this process is none of the cluster.
+            UsageError: this process is not on a node of the cluster.
             EnvironmentNotReady: Ray is not installed, cannot be reached, or has no such places.
         """
         if self._environ[ADDRESS].startswith("ray://"):
@@ -103,12 +103,12 @@ class RayJob:
         return host in self._nodes
 
     def agent_command(self, host: str) -> AgentCommand:
-        """What leads to the agent of a node."""
+        """The command that reaches the agent of a node."""
         argv = own_process.command(_STREAM, self._socket, self._nodes[host].id)
         return AgentCommand(argv, f"Ray's actor on {host}", environ=self._environ, advice=partial(advice, host))
 
     def _take(self, workers: int, cpus: int) -> RayPlacement:
-        """Start the driver, which ends with this object at the latest, and wait for its answer."""
+        """Start the driver, and wait for its answer. The driver ends with this object at the latest."""
         said = tempfile.TemporaryFile()  # noqa: SIM115  the driver writes to it until its end
         process = subprocess.Popen(
             own_process.command(_DRIVER, str(workers), str(cpus)),
@@ -138,14 +138,14 @@ class RayJob:
 def ray_job(environ: Mapping[str, str]) -> RayJob | None:
     """The Ray cluster around this process; None where there is none.
 
-    RAY_ADDRESS may also be that of a dashboard, for `ray job submit`, or ask for a cluster of the process alone.
+    RAY_ADDRESS may also name a dashboard, for `ray job submit`, or ask for a cluster of this process alone.
     """
     address = environ.get(ADDRESS, "")
     return None if address in ("", _OF_THIS_PROCESS) or address.startswith(("http://", "https://")) else RayJob(environ)
 
 
 def advice(host: str, exit_code: int, lines: Sequence[str], spoke: bool) -> str:
-    """What to do when an actor or its agent has ended. `lines`: the last ones that were said about it. Pure."""
+    """What to do when an actor or its agent has ended. `lines`: the last lines about it. Pure."""
     said = "\n".join(lines)
     for pattern, text in _ADVICE:
         if re.search(pattern, said):
@@ -156,7 +156,7 @@ def advice(host: str, exit_code: int, lines: Sequence[str], spoke: bool) -> str:
 
 
 def _end(process: subprocess.Popen[bytes], said: IO[bytes]) -> None:
-    """The driver ends when its input closes."""
+    """End the driver, by closing its input."""
     assert process.stdin is not None
     assert process.stdout is not None
     with process.stdout, said:

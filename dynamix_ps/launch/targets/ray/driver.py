@@ -44,11 +44,11 @@ _LAST_LINES = 2
 
 
 class Driver:
-    """What a launch has in Ray.
+    """The places and actors of a launch in Ray.
 
     Args:
-        launcher_gone: is set when the launcher has ended or needs it no more.
-        answer: tells the launcher something.
+        launcher_gone: set when the launcher has ended or has closed the input.
+        answer: sends a line to the launcher.
     """
 
     def __init__(self, launcher_gone: threading.Event, answer: Callable[[dict[str, Any]], None]) -> None:
@@ -59,7 +59,7 @@ class Driver:
     def take(self, workers: int, cpus: int) -> tuple[RayNode, ...]:
         """Take a place for each worker, and start an actor on every node that has one.
 
-        A place has so many CPUs, and a GPU if the cluster has that many. Ray says on which nodes they are.
+        A place has so many CPUs, and a GPU if the cluster has one per place. Ray says on which nodes the places are.
 
         Raises:
             EnvironmentNotReady: Ray has no such places, or an actor does not start.
@@ -141,13 +141,13 @@ class Driver:
 
 
 def _gpu(group: Any, index: int) -> Any:
-    """A task in a place, which tells the GPU of the place."""
+    """A task that runs in a place and returns the GPU of the place."""
     there = PlacementGroupSchedulingStrategy(group, placement_group_bundle_index=index)
     return ray.remote(num_cpus=0, num_gpus=1, scheduling_strategy=there)(ray.get_gpu_ids).remote()
 
 
 def _send(agent: Any, reading: int) -> None:
-    """Pass on what the launcher says, piece by piece, and its end."""
+    """Pass the launcher's bytes to the agent, piece by piece, and the end of the stream."""
     with os.fdopen(reading, "rb", buffering=0) as stream, contextlib.suppress(RayError):
         while data := stream.read(PIECE_BYTES):
             ray.get(agent.send.remote(data))  # a call at a time keeps the order
@@ -155,7 +155,7 @@ def _send(agent: Any, reading: int) -> None:
 
 
 def _receive(agent: Any, writing: int, errors: int) -> int:
-    """Pass on what an agent says until it ends. Returns its exit code."""
+    """Pass the bytes of an agent to the launcher until the agent ends. Returns its exit code."""
     while True:
         said, complained, exit_code = ray.get(agent.receive.remote(_POLL_S))
         _write(writing, said)
@@ -165,14 +165,14 @@ def _receive(agent: Any, writing: int, errors: int) -> int:
 
 
 def _write(writing: int, data: bytes) -> None:
-    """Waits until all is taken; nothing is written to a launcher that is gone."""
+    """Write all bytes, waiting if need be. Writes nothing to a launcher that is gone."""
     with contextlib.suppress(BrokenPipeError):
         while data:
             data = data[os.write(writing, data) :]
 
 
 def last_lines(error: BaseException) -> str:
-    """The end of what Ray says about an error, which has the cause."""
+    """The last lines of Ray's text about an error: they have the cause."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return " ".join(lines[-_LAST_LINES:]) or type(error).__name__
 
@@ -182,7 +182,7 @@ def _words(resources: Mapping[str, float]) -> str:
 
 
 def _watch(gone: threading.Event) -> None:
-    """The launcher says nothing; its end of the input closes with it."""
+    """Wait for the end of the launcher: the input of this process closes then."""
     while os.read(0, PIECE_BYTES):
         pass
     gone.set()
@@ -191,9 +191,9 @@ def _watch(gone: threading.Event) -> None:
 
 
 def check_answers(environ: Mapping[str, str]) -> None:
-    """Raises EnvironmentNotReady if RAY_ADDRESS is a host and a port at which nothing speaks gRPC, as Ray does.
+    """Raises EnvironmentNotReady if RAY_ADDRESS is a host and a port, and nothing speaks gRPC there.
 
-    With Ray's TLS only Ray knows how to ask.
+    With the TLS of Ray this is not checked: only Ray can connect.
     """
     address = environ[ADDRESS]
     if ":" not in address or environ.get("RAY_USE_TLS", "0") != "0":
@@ -223,7 +223,7 @@ def _connect() -> None:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Entry point. What Ray prints goes to standard error."""
+    """Entry point. All prints of Ray go to standard error."""
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
 

@@ -1,7 +1,8 @@
-"""The command that reaches the agent of a node of Ray: it hands its standard streams to the launch's driver of Ray.
+"""The command that reaches the agent of a node of Ray: it hands its standard streams to the driver of the launch.
 
-`python -m dynamix_ps.launch.targets.ray.stream SOCKET NODE`. The driver (driver.py) reads and writes the streams; this
-process waits, and ends as the agent has ended. No byte of them passes through it.
+    python -m dynamix_ps.launch.targets.ray.stream SOCKET NODE
+
+The driver (driver.py) reads and writes the streams. This process waits, and ends with the exit code of the agent.
 """
 
 from __future__ import annotations
@@ -22,13 +23,13 @@ _HAND_OVER_S = 10.0
 
 
 def is_of_this_user(connection: socket.socket) -> bool:
-    """Whether the process at the other end of a Unix socket is of the same user, as the kernel says."""
+    """Whether the process at the other end of a Unix socket has the same user, according to the kernel."""
     _, uid, _ = _PEER.unpack(connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER.size))
     return bool(uid == os.getuid())
 
 
 def listen() -> tuple[socket.socket, str]:
-    """A Unix socket for commands, and its name. It stands in no file system, so nothing of it is left."""
+    """A Unix socket for commands, and its name. The socket is in no file system, so it leaves nothing behind."""
     name = f"dynamix-ray-{secrets.token_hex(16)}"
     listener = socket.socket(socket.AF_UNIX)
     listener.bind(f"\0{name}")
@@ -37,7 +38,7 @@ def listen() -> tuple[socket.socket, str]:
 
 
 def received_streams(connection: socket.socket) -> tuple[str, tuple[int, int, int]] | None:
-    """The node of a command and its standard streams; None, and the connection is closed: it is of a stranger."""
+    """The node and the standard streams of a command. None, and a closed connection, for a process of another user."""
     connection.settimeout(_HAND_OVER_S)
     try:
         if is_of_this_user(connection):
@@ -51,7 +52,7 @@ def received_streams(connection: socket.socket) -> tuple[str, tuple[int, int, in
 
 
 def tell_end(connection: socket.socket, exit_code: int) -> None:
-    """Let a command end with this code, which follows subprocess: negative for a signal."""
+    """Let a command end with this exit code, as in subprocess: negative for a signal."""
     with connection:
         try:
             connection.sendall(f"{exit_code}".encode())
@@ -60,7 +61,7 @@ def tell_end(connection: socket.socket, exit_code: int) -> None:
 
 
 def main() -> int:
-    """Entry point. Signals are for the launcher, which closes the streams."""
+    """Entry point. Ignores signals: the launcher handles them, and closes the streams."""
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     name, node = sys.argv[1:]

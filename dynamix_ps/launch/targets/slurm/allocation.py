@@ -2,12 +2,12 @@
 
 `dynamix launch` runs once, in the batch script or in a shell of the job. A node is a host, and a task that the job
 asked for there is a slot. The agent of a node is a step of its own, `srun --nodelist=NODE ... python -m
-dynamix_ps.launch.host.agent`, which shares with other steps all that the job has on the node: srun passes the standard
-streams of one task on as they are, and mixes those of several. Ends and causes come as messages of the agents; of
-srun's exit code only the end of an agent is told.
+dynamix_ps.launch.host.agent`, because srun passes the standard streams of one task unchanged and mixes the streams of
+several. The step shares with other steps all that the job has on the node. The messages of the agents have the ends of
+roles and their causes; the exit code of srun says only that an agent has ended.
 
-At a time limit, a preemption or `scancel`, Slurm sends SIGTERM to the launcher, to agents or to all. Each ends the run
-in order.
+At a time limit, a preemption or `scancel`, Slurm sends SIGTERM to the launcher, to agents, or to both. Each of these
+signals ends the run in order.
 """
 
 from __future__ import annotations
@@ -61,9 +61,9 @@ class SlurmJob:
         self.name = f"Slurm job {environ['SLURM_JOB_ID']}"
 
     def hosts(self, workers: int, cpus: int = 1) -> dict[str, Host]:
-        """The hosts of a job with so many workers, in Slurm's order. Their CPUs are what the job has asked for.
+        """The hosts of a job with so many workers, in Slurm's order. The options of the job decide about their CPUs.
 
-        A single node runs them all. Where the job asked for no number of tasks, the nodes share them evenly.
+        A single node runs all workers. If the job asked for no number of tasks, the nodes share the workers evenly.
 
         Raises:
             UsageError: the job has fewer tasks than workers.
@@ -85,7 +85,7 @@ class SlurmJob:
         return host in self._nodes
 
     def agent_command(self, host: str) -> AgentCommand:
-        """What starts the agent of a node. Raises EnvironmentNotReady if there is no srun."""
+        """The command that starts the agent of a node. Raises EnvironmentNotReady if there is no srun."""
         srun = shutil.which("srun", path=self._environ.get("PATH"))
         if srun is None:
             raise EnvironmentNotReady(
@@ -99,7 +99,7 @@ class SlurmJob:
         return AgentCommand(argv, f"srun on {host}", environ=environ, advice=partial(advice, host))
 
     def _addresses(self) -> dict[str, str]:
-        """What Slurm calls the nodes' addresses, where that is not their names and it tells."""
+        """The addresses of the nodes, where Slurm has addresses that differ from their names."""
         scontrol = shutil.which("scontrol", path=self._environ.get("PATH"))
         if scontrol is None:
             return {}
@@ -139,7 +139,7 @@ def slurm_job(environ: Mapping[str, str]) -> SlurmJob | None:
 
 
 def advice(host: str, exit_code: int, lines: Sequence[str], spoke: bool) -> str:
-    """What to do when srun has ended. `lines`: the last ones on its standard error. Pure."""
+    """What to do when srun has ended. `lines`: the last lines of its standard error. Pure."""
     said = "\n".join(lines)
     for pattern, text in _ADVICE:
         if re.search(pattern, said):

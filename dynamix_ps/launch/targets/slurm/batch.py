@@ -25,18 +25,18 @@ _CPUS = ("-c", "--cpus-per-task", "--cpus-per-gpu", "--exclusive")
 
 
 def batch_script(config: Config, options: Sequence[str], launch: Sequence[str]) -> str:
-    """The script. What the options leave open follows from the cluster file.
+    """The batch script. The cluster file decides what the options leave open.
 
-    Each worker is a task. Unless told otherwise, each has a node of its own, or its host of `cluster.hosts`; a CPU, or
-    as many as `env:` sets in OMP_NUM_THREADS; and one more where servers run.
+    Each worker is a task. By default it has a node of its own, or its host of `cluster.hosts`; one CPU, or as many as
+    `env:` sets in OMP_NUM_THREADS; and one more CPU where servers run.
 
     Args:
-        config: of the job.
-        options: of sbatch; those of each component of a heterogeneous job, with ":" in between.
+        config: the configuration of the job.
+        options: options of sbatch; for a heterogeneous job the options of its components, with ":" in between.
         launch: the command line that launches the job.
 
     Raises:
-        UsageError: a word is no option; or they ask for several nodes with fewer tasks than there are workers.
+        UsageError: a word is no option, or the options ask for several nodes with fewer tasks than workers.
     """
     components = list(_components(options))
     lines = ["#!/bin/sh"]
@@ -60,7 +60,7 @@ def _components(options: Sequence[str]) -> Iterator[list[str]]:
 
 
 def _defaults(config: Config, components: Sequence[Sequence[str]]) -> Iterator[list[str]]:
-    """For each component what its own options do not say."""
+    """For each component, the options that its own options leave open."""
     config = with_places(config)
     workers, placed = len(config.cluster.workers), role_hosts(config.cluster).workers
     named = hosts_with_roles(config) if config.cluster.hosts and len(components) == 1 else ()
@@ -89,7 +89,7 @@ def _defaults(config: Config, components: Sequence[Sequence[str]]) -> Iterator[l
 
 
 def _nodes(options: Sequence[str]) -> int | None:
-    """How many nodes the options ask for at least; None if they do not say."""
+    """The least number of nodes that the options ask for; None if they do not say."""
     listed = _value(options, _NODE_LIST)
     number = _number(options, _NODES) or (listed and sum(1 for _ in expand_nodes(listed, "--nodelist")))
     return number or (1 if _number(options, _TASKS) == 1 else None)
@@ -110,9 +110,9 @@ def _number(options: Sequence[str], names: Sequence[str]) -> int | None:
 
 
 def _value(options: Sequence[str], names: Sequence[str]) -> str | None:
-    """What an option is set to: `--name=value`, `--name value`, `-nvalue`, `-n value`. Empty for one without a value.
+    """The value of an option: `--name=value`, `--name value`, `-nvalue`, `-n value`. Empty for one without a value.
 
-    None: it is not given.
+    None if the option is not given.
     """
     for place, word in enumerate(options):
         following = [*options[place + 1 : place + 2], ""][0]

@@ -1,4 +1,4 @@
-"""The nodes of a Slurm job, as its environment variables write them. Pure.
+"""The nodes of a Slurm job, from its environment variables. Pure.
 
 Node lists are compressed (`n[01-03,07],login`), and so are numbers per node (`2(x3),1`). A heterogeneous job has a
 variable of each kind per component, `..._HET_GROUP_0` and so on.
@@ -25,8 +25,8 @@ class SlurmNode:
     """One node of a job.
 
     Attributes:
-        tasks: how many were asked for there; None where the job asked for no number of tasks.
-        component: of a heterogeneous job, from 0; None for a job of another kind.
+        tasks: tasks that the job asked for on the node; None where it asked for no number of tasks.
+        component: component of a heterogeneous job, from 0; None for a job of another kind.
     """
 
     name: str
@@ -38,7 +38,7 @@ def job_nodes(environ: Mapping[str, str]) -> tuple[SlurmNode, ...]:
     """The nodes of the job around this process, in Slurm's order; none outside of a job.
 
     Raises:
-        EnvironmentNotReady: a variable is not as Slurm writes it, or a node is in two components.
+        EnvironmentNotReady: a variable has a form that Slurm does not write, or a node is in two components.
     """
     if not environ.get("SLURM_JOB_ID"):
         return ()
@@ -78,7 +78,7 @@ def expand_nodes(text: str, variable: str = "node list") -> Iterator[str]:
     """`n[01-03,07],login` as n01, n02, n03, n07, login.
 
     Raises:
-        EnvironmentNotReady: it is no list of nodes; the text names `variable`.
+        EnvironmentNotReady: the text is no list of nodes; the message names `variable`.
     """
     parts = _PART.findall(text)
     if not parts or ",".join(parts) != text:

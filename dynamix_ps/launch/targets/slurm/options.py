@@ -1,4 +1,4 @@
-"""The options of Slurm's sbatch, from 22.05 to 25.05, and what of a command line is none. Pure."""
+"""The options of Slurm's sbatch, from 22.05 to 25.05, and which words of a command line are none. Pure."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ _KNOWN = {*LONG_NAMES, *_LETTERS_WITH_VALUE, *_LETTER_FLAGS}
 
 
 def unknown_options(words: Iterable[str]) -> Iterator[str]:
-    """The names of options that sbatch does not have by itself; a plugin of Slurm may add them.
+    """The names of options that sbatch itself does not have; a plugin of Slurm may add them.
 
-    A long name with one dash is none: sbatch takes its first letter for the option.
+    A long name with one dash is no option: sbatch takes its first letter for the option.
     """
     for word in words:
         name = _name(word)
@@ -44,9 +44,9 @@ def unknown_options(words: Iterable[str]) -> Iterator[str]:
 
 
 def by_option(words: Sequence[str]) -> list[list[str]]:
-    """Each option, with its value if that is a word of its own.
+    """Each option, with its value if the value is a word of its own.
 
-    Raises UsageError: a word is no option, and no value of one.
+    Raises UsageError: a word is neither an option nor the value of one.
     """
     lines: list[list[str]] = []
     for word in words:
@@ -60,7 +60,7 @@ def by_option(words: Sequence[str]) -> list[list[str]]:
 
 
 def _waits_for_value(word: str) -> bool:
-    """Whether the next word may be the value of this option, which has none yet."""
+    """Whether the next word may be the value of this option."""
     name = _name(word)
     return word == name and name not in (*_FLAGS, *_LETTER_FLAGS)
 
