@@ -226,6 +226,13 @@ class Job:
         self._lost_servers.remove(number)
         self.tell(workers, "use_servers_without", self._lost_servers)
 
+    def ends(self, workers: list[int]) -> None:
+        """These workers end, and all of the job with them, in order."""
+        self.tell(workers, "end")
+        for process in self.processes.values():
+            process.join(PATIENCE_S)
+        assert {name: process.exitcode for name, process in self.processes.items()} == dict.fromkeys(self.processes, 0)
+
     def close(self) -> None:
         for process in self.processes.values():
             if process.is_alive():
@@ -268,10 +275,7 @@ def test_a_worker_comes_in_the_place_of_one_that_was_killed() -> None:
             one.round(others)
             one.admit(rank, others)
             one.round(sorted([rank, *others]))
-        one.tell([0, 1, 2], "end")
-        for process in one.processes.values():
-            process.join(PATIENCE_S)
-        assert {name: process.exitcode for name, process in one.processes.items()} == dict.fromkeys(one.processes, 0)
+        one.ends([0, 1, 2])
 
 
 def test_a_worker_that_comes_after_a_server_was_lost_pushes_to_the_one_that_is_left() -> None:
@@ -285,11 +289,8 @@ def test_a_worker_that_comes_after_a_server_was_lost_pushes_to_the_one_that_is_l
         one.expect_ready([1])
         one.admit(1, others=[0, 2])
         one.round([0, 1, 2])
-        one.tell([0, 1, 2], "end")
-        for process in one.processes.values():
-            process.join(PATIENCE_S)
         del one.processes["server-0"]
-        assert {name: process.exitcode for name, process in one.processes.items()} == dict.fromkeys(one.processes, 0)
+        one.ends([0, 1, 2])
 
 
 def test_one_that_has_not_begun_with_sums_answers_whether_it_lives() -> None:
@@ -336,10 +337,7 @@ def test_a_server_comes_in_the_place_of_one_that_was_killed_and_sums_alone_later
         one.expect_ready([1])
         one.admit(1, others=[0, 2])
         one.round(everybody)
-        one.tell(everybody, "end")
-        for process in one.processes.values():
-            process.join(PATIENCE_S)
-        assert {name: process.exitcode for name, process in one.processes.items()} == dict.fromkeys(one.processes, 0)
+        one.ends(everybody)
 
 
 def test_one_that_comes_and_is_gone_again_at_once_harms_nobody() -> None:

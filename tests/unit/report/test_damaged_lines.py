@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -21,7 +20,6 @@ from tests.unit.synthetic_run import (
     finished,
     link,
     links,
-    new_folder,
     plan,
     plan_applied,
     role,
@@ -80,22 +78,11 @@ def text_of(line: dict[str, Any]) -> str:
 
 
 def run_with(folder: RunFolder, of_a_worker: dict[str, Any] | None, of_the_arbitrator: dict[str, Any] | None) -> None:
-    append(folder.worker_file(0), started(0), window(0, 0), *([of_a_worker] if of_a_worker else []))
-    append(
-        folder.worker_file(0),
-        plan_applied(0, 1, [60, 68]),
-        window(0, 1),
-        evaluation(3.0, 0.5),
-        finished(0, 40, 100, 2.0),
-    )
-    append(
-        folder.worker_file(1),
-        started(1),
-        window(1, 0),
-        plan_applied(1, 1, [60, 68]),
-        window(1, 1),
-        finished(1, 40, 100, 2.0),
-    )
+    for rank in (0, 1):
+        damaged = [of_a_worker] if of_a_worker and rank == 0 else []
+        evaluated = [evaluation(3.0, 0.5)] if rank == 0 else []
+        before = (started(rank), window(rank, 0), *damaged, plan_applied(rank, 1, [60, 68]), window(rank, 1))
+        append(folder.worker_file(rank), *before, *evaluated, finished(rank, 40, 100, 2.0))
     append(folder.journal_file, *([of_the_arbitrator] if of_the_arbitrator else []), plan(1, [60, 68]))
 
 
@@ -118,8 +105,7 @@ def check(folder: RunFolder) -> None:
 
 
 @pytest.mark.parametrize("line", OF_A_WORKER, ids=text_of)
-def test_a_line_of_a_worker(tmp_path: Path, line: dict[str, Any]) -> None:
-    folder = new_folder(tmp_path)
+def test_a_line_of_a_worker(folder: RunFolder, line: dict[str, Any]) -> None:
     run_with(folder, line, None)
     check(folder)
     outcome = read_outcome(folder)
@@ -127,20 +113,17 @@ def test_a_line_of_a_worker(tmp_path: Path, line: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("line", OF_THE_ARBITRATOR, ids=text_of)
-def test_a_line_of_the_arbitrator(tmp_path: Path, line: dict[str, Any]) -> None:
-    folder = new_folder(tmp_path)
+def test_a_line_of_the_arbitrator(folder: RunFolder, line: dict[str, Any]) -> None:
     run_with(folder, None, line)
     check(folder)
 
 
-def test_a_report_without_a_cluster_file_survives_damaged_first_lines(tmp_path: Path) -> None:
-    folder = new_folder(tmp_path)
+def test_a_report_without_a_cluster_file_survives_damaged_first_lines(folder: RunFolder) -> None:
     append(folder.worker_file(0), {"kind": "started"}, started(0) | {"rank": -1}, started(0), finished(0, 40, 100, 2.0))
     assert report_run(folder).summary["workers"] == 1
 
 
-def test_a_role_cannot_speak_as_the_launcher(tmp_path: Path) -> None:
-    folder = new_folder(tmp_path)
+def test_a_role_cannot_speak_as_the_launcher(folder: RunFolder) -> None:
     end = {"kind": "end", "source": "launcher", "exit_code": 0, "reason": "all is well", "time_s": START_S}
     append(folder.worker_file(0), started(0), end)
     Recorder(folder, config(1), clock=lambda: START_S).close()

@@ -1,5 +1,4 @@
 import io
-from pathlib import Path
 
 import pytest
 from rich.console import Console
@@ -17,7 +16,6 @@ from tests.unit.synthetic_run import (
     link,
     links,
     measured,
-    new_folder,
     plan,
     plan_applied,
     role,
@@ -32,11 +30,6 @@ class Clock:
 
     def __call__(self) -> float:
         return self.now_s
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> RunFolder:
-    return new_folder(tmp_path)
 
 
 @pytest.fixture

@@ -1,5 +1,4 @@
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,7 +18,6 @@ from tests.unit.synthetic_run import (
     link,
     links,
     measured,
-    new_folder,
     plan_applied,
     started,
     whole_run,
@@ -28,11 +26,6 @@ from tests.unit.synthetic_run import (
 
 NAMES = [f"{name}.png" for name in plots.PLOTS]
 PNG = b"\x89PNG\r\n\x1a\n"
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> RunFolder:
-    return new_folder(tmp_path)
 
 
 def assert_all_drawn(folder: RunFolder) -> None:

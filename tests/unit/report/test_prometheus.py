@@ -75,6 +75,16 @@ def scrape(address: str) -> Scraped:
     }
 
 
+def scraped_with_all(exporter: Exporter) -> Scraped:
+    """After all that an exporter can be told."""
+    address = exporter.start() or ""
+    exporter.observe(view(0, version=0), decided(0.5), decision_s=0.1)
+    exporter.observe(view(1, version=1), decided(0.5))
+    exporter.degraded("policy")
+    elastic(exporter)
+    return scrape(address)
+
+
 def value(scraped: Scraped, name: str, **labels: str) -> float | None:
     return scraped.get((f"dynamix_{name}", frozenset((labels | {"run": "demo-1"}).items())))
 
@@ -162,12 +172,7 @@ def test_members_stay_from_window_to_window(exporter: Exporter) -> None:
 
 
 def test_every_metric_of_the_tables_can_be_had(exporter: Exporter) -> None:
-    address = exporter.start() or ""
-    exporter.observe(view(0, version=0), decided(0.5), decision_s=0.1)
-    exporter.observe(view(1, version=1), decided(0.5))
-    exporter.degraded("policy")
-    elastic(exporter)
-    names = {name for name, _ in scrape(address)}
+    names = {name for name, _ in scraped_with_all(exporter)}
     assert {*GAUGES, *(f"{name}_total" for name in COUNTERS)} <= names
 
 
@@ -224,13 +229,8 @@ class TestDashboard:
         return [target["expr"] for panel in dashboard["panels"] for target in panel.get("targets", ())]
 
     def test_queries_match_the_exporter(self, exporter: Exporter, dashboard: dict[str, Any]) -> None:
-        address = exporter.start() or ""
-        exporter.observe(view(0, version=0), decided(0.5), decision_s=0.1)
-        exporter.observe(view(1, version=1), decided(0.5))
-        exporter.degraded("policy")
-        elastic(exporter)
         exported: dict[str, set[str]] = {}
-        for name, labels in scrape(address):
+        for name, labels in scraped_with_all(exporter):
             exported.setdefault(name, set()).update(label for label, _ in labels)
         used = set()
         for expression in self.expressions(dashboard):

@@ -24,7 +24,6 @@ from tests.unit.synthetic_run import (
     flow,
     link,
     links,
-    new_folder,
     plan,
     plan_applied,
     role,
@@ -32,11 +31,6 @@ from tests.unit.synthetic_run import (
     started,
     window,
 )
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> RunFolder:
-    return new_folder(tmp_path)
 
 
 @pytest.fixture

@@ -19,7 +19,6 @@ from tests.unit.synthetic_run import (
     finished,
     flow,
     measured,
-    new_folder,
     plan,
     plan_applied,
     role,
@@ -33,11 +32,6 @@ REQUIRED = {
     "comm", "comm_version", "workers", "policy", "iterations", "plans_applied", "samples_per_s", "final_accuracy",
     "time_to_accuracy_s", "wait_fraction", "heterogeneity", "degraded",
 }  # fmt: skip
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> RunFolder:
-    return new_folder(tmp_path)
 
 
 def degraded(rank: int, what: str, detail: str, after_s: float = 0.0) -> dict[str, Any]:

@@ -20,7 +20,6 @@ from tests.unit.synthetic_run import (
     link,
     links,
     measured,
-    new_folder,
     plan,
     server,
     started,
@@ -29,11 +28,6 @@ from tests.unit.synthetic_run import (
 )
 
 UPDATE = {"kind": "update", "time_s": START_S + 9, "accepted": 1.0, "updates": 1.0, "entropy": 1.6, "approx_kl": 0.01}
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> RunFolder:
-    return new_folder(tmp_path)
 
 
 def events(directory: Path) -> list[Event]:
