@@ -30,22 +30,22 @@ class Comm(ABC):
 
     Every worker declares the same names in the same order, and pushes each name once per step, in the same order on
     all workers, with a contiguous buffer of a fixed size and type. An implementation sends from the buffer and receives
-    into it, so nobody else may touch it between `push_pull` and a `wait` that returns true.
+    into it, so no other code may touch it between `push_pull` and a `wait` that returns true.
 
     Attributes:
         rank: of this worker; its slot.
         size: how many slots there are.
-        first_size: workers that the job begins with. They have the lowest ranks; the slots of the others are empty.
-        degradations: how it works less well than it could here, and why, one sentence each.
-        on_degraded: gets every further one of them when it happens.
-        elastic: how sums are brought over the loss of a worker or server; None: they end with it.
-        left: this worker has left the others, and takes part in no sum any more.
-        late: this worker comes while the others train. It is in no sum before it has `adopt`ed what they know.
+        first_size: number of workers that the job begins with. They have the lowest ranks; the other slots are empty.
+        degradations: what the data plane does less well here than it could, and why, one sentence each.
+        on_degraded: gets every later degradation when it happens.
+        elastic: brings the sums over the loss of a worker or server; None: the sums end with the loss.
+        left: this worker has left the job, and takes part in no further sum.
+        late: this worker is a joiner. It takes part in no sum before `adopt` has given it what the others know.
         tells_sums: `on_sum` gets every sum, and `follow` is possible.
         on_sum: gets the number of the buffer and the values of a sum when a wait for it has returned true. They are
             to be used before it returns.
-        sends_again: what is pushed may be sent again before its sum is complete. `push_pull` copies it for that,
-            `push_pull_into` need not.
+        sends_again: a pushed buffer may be sent again before its sum is complete. `push_pull` copies the buffer for
+            that, `push_pull_into` need not.
     """
 
     name: str
@@ -66,7 +66,7 @@ class Comm(ABC):
 
     @abstractmethod
     def init(self) -> None:
-        """Join the other workers. Sets `rank` and `size`. Blocks until all are there that the job begins with."""
+        """Join the other workers. Sets `rank` and `size`. Blocks until all of the first workers are there."""
 
     @abstractmethod
     def declare(self, name: str, rounded: int = 0) -> None:
@@ -76,17 +76,17 @@ class Comm(ABC):
         """
 
     def known(self) -> dict[str, Any]:
-        """What all workers know of their sums, in JSON's types, for one that comes late."""
+        """What all workers know of their sums, in JSON's types, for a joiner."""
         raise NotImplementedError(f"{self.name} takes no worker that comes late")
 
     def adopt(self, known: Mapping[str, Any]) -> None:
-        """Take over what the others know, before the first sum of a worker that comes late."""
+        """Take over what the others know, before the first sum of a joiner."""
         raise NotImplementedError(f"{self.name} takes no worker that comes late")
 
     def follow(self, sums: SumTaker | None) -> None:
-        """From now on take the sums of the others for one's own, and push nothing; None: no more. Where `tells_sums`.
+        """From now on use the sums of the others and push nothing; None: push again. Needs `tells_sums`.
 
-        Between two sums of a worker that comes late.
+        A joiner calls this between two sums.
         """
         raise NotImplementedError(f"{self.name} takes no worker that comes late")
 
@@ -99,10 +99,10 @@ class Comm(ABC):
         return np.zeros(values, dtype)
 
     def release(self, memory: NDArray[Any]) -> None:  # noqa: B027  # ordinary memory needs nothing
-        """Memory from `allocate` is in no sum any more; it is freed when nothing uses it."""
+        """Give back memory from `allocate` that is in no sum. It is freed when nothing uses it."""
 
     def sums_on(self, device: str) -> bool:
-        """Whether buffers on such a device ("cpu", "cuda") are summed where they are."""
+        """Whether buffers on such a device ("cpu", "cuda") are summed in place."""
         return True
 
     def travels_through(self, name: str, memory: NDArray[Any]) -> None:  # noqa: B027  # others know no such buffers
@@ -116,14 +116,14 @@ class Comm(ABC):
         """
 
     def push_pull_into(self, name: str, buffer: Any, into: Any, begin: int = 0) -> int:
-        """Like `push_pull`, but the sum goes to `into`, of the same size and type. Where `sends_again`.
+        """Like `push_pull`, but the sum goes to `into`, of the same size and type. Needs `sends_again`.
 
-        Nobody may change `buffer` before a `wait` that returns true.
+        No code may change `buffer` before a `wait` that returns true.
         """
         raise NotImplementedError(f"{self.name} sends nothing again")
 
     def refuse_sums(self, why: str) -> None:
-        """From now on whoever starts a sum in this process gets a TrainingError."""
+        """From now on every start of a sum in this process raises TrainingError."""
 
         def refuse(*_: Any, **__: Any) -> NoReturn:
             raise TrainingError(why)
@@ -163,12 +163,12 @@ class Comm(ABC):
         return self._values(buffer)
 
     def broadcast(self, name: str, data: bytes, sends: bool | None = None) -> bytes:
-        """One worker's `data`, on every worker: a sum to which the others add zeros. Their own `data` is ignored.
+        """The `data` of the sender, on every worker: a sum to which the others add zeros. Their own `data` is ignored.
 
-        `sends`: whether it is this one; rank 0 where nobody says so.
+        `sends`: whether this worker is the sender; None: rank 0 is.
 
         Uses two keys, `<name>.length` and `<name>.bytes`; call it once per name.
-        Raises StallError when the others do not take part, PeerLostError when the one that sends is lost.
+        Raises StallError when the others do not take part, PeerLostError when the sender is lost.
         """
         self.declare(f"{name}.length")
         self.declare(f"{name}.bytes")
@@ -190,7 +190,7 @@ class Comm(ABC):
         return received.tobytes()
 
     def _check_present(self, told: float, name: str) -> None:
-        """Raises PeerLostError unless the one that sends is in the sum."""
+        """Raises PeerLostError unless the sender is in the sum."""
         if not told:
             raise PeerLostError(f"the worker that was to send {name!r} is lost; start again from a checkpoint")
 
@@ -207,7 +207,7 @@ class Comm(ABC):
         return list(told.values())
 
     def gather_present(self, name: str, data: bytes) -> dict[int, bytes]:
-        """The `data` of the workers that are there by rank, rising, on every one of them. Keys are those of `gather`.
+        """The `data` of all present workers by rank, in rising order, on each of them. Uses the keys of `gather`.
 
         Raises StallError when the others do not take part.
         """
@@ -233,7 +233,7 @@ class Comm(ABC):
         """The values in a buffer."""
 
     def _degraded(self, sentence: str) -> None:
-        """Tell it, once, on one line."""
+        """Report a degradation, once, on one line."""
         sentence = " ".join(sentence.split())
         if sentence not in self.degradations:
             self.degradations = (*self.degradations, sentence)

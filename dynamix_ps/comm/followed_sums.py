@@ -1,14 +1,13 @@
-"""The sums of a training for a worker that follows it, and so has the state of the others when it enters.
+"""Gives a joiner the sums of a training, with which it has the state of the others when it enters.
 
-    the one that leads                               the newcomer
+    the leader                                       the joiner
     what all know, and the state, both copies   -->  restores them
     every sum from then on, in order            -->  takes it in place of one of its own
     behind each sum of gradients, a note        -->
                                                 <--  a byte for each note
     what all know as it enters                  -->  is in the next sum
 
-Nobody waits for the newcomer. Sums that it has not taken yet are kept in the memory of the one that leads, up to a
-limit.
+No worker waits for the joiner. The leader keeps the sums that the joiner has not taken yet in memory, up to a limit.
 """
 
 from __future__ import annotations
@@ -46,13 +45,13 @@ class _Kind(IntEnum):
 
 
 class SumGiver:
-    """Gives one newcomer the sums, in a thread beside training.
+    """Gives one joiner the sums, in a thread beside training.
 
     Args:
-        name: of the newcomer.
+        name: name of the joiner.
         connect: makes the connection; raises PeerLostError.
-        beginning: what is sent before the sums.
-        most_bytes: of sums that it has not taken, that are kept.
+        beginning: functions that write what comes before the sums, in this order.
+        most_bytes: how many bytes of sums the leader keeps that the joiner has not taken.
     """
 
     def __init__(
@@ -72,30 +71,30 @@ class SumGiver:
 
     @property
     def is_ready(self) -> bool:
-        """Whether the newcomer may enter: it has caught up, or never will. Then it stays so."""
+        """Whether the joiner may enter: it has caught up, or never will. Once true, this stays true."""
         with self._mu:
             return self._is_ready or self.is_over
 
     def sum(self, number: int, values: memoryview) -> None:
-        """The sum of buffer `number` is complete. Copies it."""
+        """Take a copy of the complete sum of buffer `number`."""
         if not self.is_over:
             self._put(_Kind.SUM, number, np.array(values).data)  # in huge pages, where it is large
 
     def note(self, note: Mapping[str, Any]) -> None:
-        """What all know with the sum of gradients that was the last one, in JSON's types."""
+        """Send what all workers know after the last sum of gradients, in JSON's types."""
         with self._mu:
             self._notes += 1
         self._put(_Kind.NOTE, 0, json.dumps(note).encode())
 
     def enter(self, write: Callable[[BinaryIO], object]) -> None:
-        """The newcomer is in the next sum. `write` writes what it needs to know."""
+        """The joiner takes part in the next sum. `write` writes what the joiner needs to know."""
         told = io.BytesIO()
         write(told)
         self._put(_Kind.ENTRY, 0, told.getvalue())
         self.close()
 
     def close(self) -> None:
-        """Nothing more comes; what was given still arrives."""
+        """End the stream; everything given before still arrives."""
         self._pieces.put(None)
 
     def _put(self, kind: _Kind, number: int, piece: bytes | memoryview) -> None:
@@ -136,7 +135,7 @@ class SumGiver:
                     self._pieces.get_nowait()
 
     def _hear(self, connection: socket.socket) -> None:
-        """See how far the newcomer is, without waiting."""
+        """See how far the joiner is, without waiting."""
         patience_s = connection.gettimeout()
         connection.settimeout(0.0)
         try:
@@ -152,9 +151,9 @@ class SumGiver:
 
 
 class SumTaker:
-    """The end of a newcomer.
+    """Takes the sums on the side of the joiner.
 
-    Its methods raise PeerLostError if the one that gives is gone, and TrainingError if the others do something else.
+    Its methods raise PeerLostError if the leader is gone, and TrainingError if the sums of the others do not match.
     """
 
     def __init__(self, connection: socket.socket) -> None:
@@ -162,14 +161,14 @@ class SumTaker:
         self._header = bytearray()
 
     def sum(self, number: int, place: memoryview, timeout_s: float) -> bool:
-        """Put the next sum, of buffer `number`, into its place. False: it has not come within `timeout_s`."""
+        """Put the next sum, of buffer `number`, into its place. False: no sum has come within `timeout_s`."""
         if not self._has_header(timeout_s):
             return False
         self._fill(_Kind.SUM, number, place)
         return True
 
     def note(self) -> dict[str, Any]:
-        """What comes behind a sum of gradients."""
+        """The note after a sum of gradients."""
         note: dict[str, Any] = json.loads(self._whole(_Kind.NOTE))
         try:
             self._connection.sendall(_TAKEN)
@@ -178,7 +177,7 @@ class SumTaker:
         return note
 
     def entry(self) -> BinaryIO:
-        """What comes when this worker is in the next sum: the last that comes."""
+        """The last message, which comes when this worker takes part in the next sum."""
         told = io.BytesIO(self._whole(_Kind.ENTRY))
         self._connection.close()
         return told

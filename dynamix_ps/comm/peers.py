@@ -1,13 +1,13 @@
 """Connections between two workers of a run, for what is no sum: both sides prove that they know the run's token.
 
-    the one that dials                         the one that listens
+    dials                                      listens
     (TLS, if the run has certificates: each shows one of the run's authority)
                                        <--     random bytes
     random bytes, its proof            -->
                                        <--     its proof
 
-The proofs are those of token_proof.py. A stranger holds a thread for `_PATIENCE_S` at most,
-and for less where many connect: the oldest of them makes room.
+token_proof.py has the proofs. A stranger holds a thread for `_PATIENCE_S` at most, and for less where many connect: the
+oldest unproven connection makes room.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ _AGAIN_S = 0.1
 
 
 class PeerListener:
-    """Takes connections of other workers, from the beginning on, in threads of its own. A forked child has none of it.
+    """Accepts connections of other workers from the beginning on, in threads of its own. A forked child has none.
 
     Attributes:
-        address: host:port, under which the others reach it.
+        address: host:port, under which the others reach this listener.
     """
 
     def __init__(self, host: str, token: str, certificates: Certificates | None = None) -> None:
-        """`host`: an address of this machine that the others reach. Raises OSError where nothing can listen there."""
+        """`host`: an address of this machine that the others reach. Raises OSError if it cannot be listened on."""
         family, kind, protocol, _, place = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM)[0]
         self._socket = socket.socket(family, kind, protocol)
         self._socket.bind(place)
@@ -64,7 +64,7 @@ class PeerListener:
             return None
 
     def close(self) -> None:
-        """Take no more connections."""
+        """Accept no more connections."""
         with suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)  # wakes the thread that accepts
         self._socket.close()
@@ -97,7 +97,7 @@ class PeerListener:
             self._strangers[stranger] = None
 
     def _is_stranger_no_more(self, connection: socket.socket) -> bool:
-        """False: it had to make room."""
+        """Note that a connection has proven itself. False: it had to make room before."""
         with self._mu:
             return self._strangers.pop(connection, connection) is None
 
@@ -124,7 +124,7 @@ class PeerListener:
 def dial(address: str, token: str, certificates: Certificates | None = None, within_s: float = 30.0) -> socket.socket:
     """A connection to the worker that listens at host:port. Tries again for `within_s`.
 
-    Raises PeerLostError where nothing listens that belongs to this run.
+    Raises PeerLostError where no worker of this run listens.
     """
     host, port = split_host_port(address)
     context = None if certificates is None else _context(certificates, ssl.PROTOCOL_TLS_CLIENT)
@@ -147,7 +147,7 @@ def received(connection: socket.socket, size: int) -> bytes:
 
 
 def fill(connection: socket.socket, place: memoryview) -> None:
-    """Receive as many bytes as there is room. Raises OSError or EOFError if the other side is gone before."""
+    """Fill the memory with received bytes. Raises OSError or EOFError if the other side is gone before."""
     while len(place):
         count = connection.recv_into(place)
         if not count:

@@ -1,7 +1,7 @@
 """What the control plane needs of a data plane that goes on when a worker or a server is lost.
 
-A thread beside training, or beside a server, calls these. `comm/byteps/elastic.py` has both for BytePS,
-`comm/ring/elastic.py` that of a worker for a ring.
+A thread beside training, or beside a server, calls these interfaces. `comm/byteps/elastic.py` implements both for
+BytePS, and `comm/ring/elastic.py` the one of a worker for a ring.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from dynamix_ps.config import variables
 
 @dataclass(frozen=True, slots=True)
 class PeerFailure:
-    """A role whose connection to this one has ended: it is gone, or cannot be reached.
+    """The connection to another role has ended: the role is gone, or cannot be reached.
 
     Attributes:
         kind: server, worker or scheduler.
-        rank: which one of this kind.
+        rank: number of the role among its kind.
     """
 
     kind: str
@@ -37,14 +37,14 @@ class SumProgress(Protocol):
 
 
 class Plane(Protocol):
-    """What both sides have."""
+    """What workers and servers have in common."""
 
     def next_loss(self, timeout_s: float) -> PeerFailure | None:
         """The next role that this one has lost; None: there is none within `timeout_s`. Sleeps without the GIL."""
         ...
 
     def silent(self, quiet_s: float) -> frozenset[int]:
-        """Workers for whose part others wait, and that give no sign of life for `quiet_s`. Call it more often."""
+        """Workers that others wait for and that give no sign of life for `quiet_s`. Call this more often than that."""
         ...
 
 
@@ -53,13 +53,13 @@ class WorkerPlane(Plane, Protocol):
 
     @property
     def address(self) -> str:
-        """Where others find what they need of this worker to go on; empty: they need nothing."""
+        """The address at which others reach this worker in a change; empty: they need none."""
         ...
 
     def meet(self, addresses: Mapping[int, str], leaving: Collection[int] = ()) -> None:
-        """With whom it goes on at the next `resume`, `expect` or `enter`, itself too: the `address` of each by rank.
+        """The members from the next `resume`, `expect` or `enter` on, with this worker: the `address` of each by rank.
 
-        `leaving`: those of them whose last round this worker has completed, and others perhaps not.
+        `leaving`: members whose last round is complete on this worker, and perhaps not on others.
         """
         ...
 
@@ -74,7 +74,7 @@ class WorkerPlane(Plane, Protocol):
     def resume(self, generation: int, round_number: int, contributions: int, lost_servers: Collection[int]) -> None:
         """Go on with so many workers, over the servers that are not lost.
 
-        `round_number` is the first round that they make: who is there sends again.
+        `round_number` is their first round. Workers that are in this round send their gradients again.
         """
         ...
 
@@ -83,15 +83,15 @@ class WorkerPlane(Plane, Protocol):
         ...
 
     def use_servers_without(self, lost_servers: Collection[int]) -> None:
-        """From the next round on all servers have keys but these. Called between two rounds."""
+        """From the next round on, all servers except these have keys. Called between two rounds."""
         ...
 
     def answers(self, server: int, limit_s: float) -> bool:
-        """Whether this server, which may have come late, answers this worker within `limit_s`."""
+        """Whether this server, which may be a joiner, answers this worker within `limit_s`."""
         ...
 
     def silent_servers(self, quiet_s: float) -> frozenset[int]:
-        """Servers whose answer is missing, and that give no sign of life for `quiet_s`. Call it more often."""
+        """Servers that owe an answer and give no sign of life for `quiet_s`. Call this more often than that."""
         ...
 
     def expect(self, contributions: int) -> None:
@@ -99,16 +99,17 @@ class WorkerPlane(Plane, Protocol):
         ...
 
     def depart(self, over: Callable[[], bool]) -> bool:
-        """This worker has completed its last round: wait until no other one needs it for theirs, or until it is `over`.
+        """This worker has completed its last round: wait until no other worker needs it, or until `over` says so.
 
-        Returns whether no other one does. Waits a few seconds at most.
+        Returns whether no other worker needs it. Waits a few seconds at most.
         """
         ...
 
     def enter(self, generation: int, round_number: int, contributions: int, lost_servers: Collection[int]) -> int:
-        """The first round of a worker that comes late, of so many workers. Called after `meet`, before its first push.
+        """Begin the first round of a joiner, with so many workers. Called after `meet`, before its first push.
 
-        Returns the first round that it may name in a change: before, others may lack what it cannot give them.
+        Returns the first round that the joiner may name in a change: others may lack sums of earlier rounds, which the
+        joiner does not have.
         """
         ...
 
@@ -117,7 +118,7 @@ class ServerPlane(Plane, Protocol):
     """The sums of a server."""
 
     def fence(self, generation: int, round_number: int) -> None:
-        """From `round_number` on, only `generation` and later ones count. What is there of these rounds is dropped."""
+        """From `round_number` on, accept only `generation` and later ones. Drops all parts of these rounds."""
         ...
 
 
@@ -132,5 +133,5 @@ def first_workers(slots: int, environ: Mapping[str, str] = os.environ) -> int:
 
 
 def is_late(environ: Mapping[str, str] = os.environ) -> bool:
-    """Whether this worker comes to a job that trains already, in an empty slot."""
+    """Whether this worker is a joiner: it comes to a job that trains already, in an empty slot."""
     return is_elastic(environ) and environ.get(variables.STARTS, "0") != "0"

@@ -1,8 +1,7 @@
 """The state of a training on its way from one worker to another: a stream of parts, each with its length.
 
-What writes a state goes through it once and never back, and so does what reads it. Neither needs a copy: large pieces
-are sent from where they are, and received where they are to be. The stream may break off, so the one that receives a
-state uses nothing of it before it has it whole.
+Writer and reader go through the state once and never back. Neither needs a copy: large pieces go directly from memory
+to memory. The stream may break off, so the receiver uses no part of a state before it has all of it.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ _SMALL_BYTES = 1 << 16  # what is written in smaller pieces travels together
 
 
 def send_state(connection: socket.socket, write: Callable[[BinaryIO], object]) -> None:
-    """Send what `write` writes.
+    """Send the state that `write` writes.
 
     Raises PeerLostError if the other side is gone.
     """
@@ -37,17 +36,17 @@ def send_state(connection: socket.socket, write: Callable[[BinaryIO], object]) -
 
 
 def receive_state(connection: socket.socket) -> BinaryIO:
-    """What the other side sends, to be read once, from its beginning to its end.
+    """The state from the other side, a file to be read once from its beginning to its end.
 
-    Its methods raise PeerLostError if it does not come to its end.
+    Its methods raise PeerLostError if the stream breaks off.
     """
     return io.BufferedReader(_Received(connection), _SMALL_BYTES)
 
 
 def fill(state: BinaryIO, place: memoryview) -> None:
-    """Read as many bytes of what `receive_state` returned as there is room.
+    """Fill the memory with bytes of a file from `receive_state`.
 
-    Raises PeerLostError if there are fewer.
+    Raises PeerLostError if the stream has too few.
     """
     while len(place):
         count = state.readinto(place)  # type: ignore[attr-defined]  # typeshed's BinaryIO lacks it

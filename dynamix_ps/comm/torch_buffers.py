@@ -27,7 +27,7 @@ class TorchBuffers(Comm, ABC):
         self._types = {getattr(torch, name): np.dtype(name) for name in names}
 
     def _without_beginning(self, buffer: Any, begin: int) -> Any:
-        """What takes part in the sum in place of `buffer`: zeros before `begin`."""
+        """`buffer` itself, or a copy with zeros before `begin`."""
         if not begin:
             return buffer
         sent = buffer.new_zeros(buffer.shape)
@@ -39,7 +39,7 @@ class TorchBuffers(Comm, ABC):
             self._partly[handle] = buffer, sent, begin
 
     def _deliver(self, handle: int) -> None:
-        """The sum with this handle is complete."""
+        """Copy the complete sum with this handle into its buffer, where a copy took part."""
         if handle in self._partly:
             buffer, sent, begin = self._partly.pop(handle)
             buffer[begin:] = sent[begin:]

@@ -1,7 +1,7 @@
 """The data plane over BytePS: workers push every buffer to the servers and pull the sum into it.
 
-A buffer travels in pieces, which are spread over the servers (placement.py). What the roles of one host share is not
-sent (host_memory.py).
+A buffer travels in pieces, which are spread over the servers (placement.py). Memory that the roles of one host share is
+not sent (host_memory.py).
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class BytePSComm(Comm):
     """What BytePS's plugins for all frameworks share.
 
     Attributes:
-        elastic: how a control thread brings the sums over a lost worker or server; None: this run ends with it.
+        elastic: brings the sums over a lost worker or server; None: this run ends with the loss.
     """
 
     name = "byteps"
@@ -102,7 +102,7 @@ class BytePSComm(Comm):
         return self._first_size
 
     def _meet(self, servers: list[int]) -> None:
-        """Wait until these servers, which hear of a worker that comes late from the scheduler, can answer it."""
+        """Wait until these servers answer this joiner; the scheduler tells them of it."""
         deadline_s = time.monotonic() + _MEET_S
         for server in servers:
             while self._exchange.echo_s(server, 1, _ECHO_S) < 0:
@@ -139,7 +139,7 @@ class BytePSComm(Comm):
         self._exchange.spread(servers_in_turn(shares))
 
     def _place_by_links(self, server_hosts: list[str], own_host: str) -> None:
-        """Give each server a share of the bytes that suits its host's link, the same on all workers."""
+        """Give each server a share of the bytes by the rate of its host's link, the same share on all workers."""
         worker_hosts = [host.decode() for host in self.gather("hosts", own_host.encode())]
         if len({*worker_hosts, *server_hosts}) == 1:
             return
@@ -163,7 +163,7 @@ class BytePSComm(Comm):
         self._limit_in_flight(window_bytes(self._rate_bytes_per_s, round_trip_s=float(placed[1])))
 
     def _echo_s(self, server: int, size_bytes: int) -> float:
-        """Seconds that so many bytes take to a server and back. Raises StallError when it does not answer."""
+        """Seconds that so many bytes take to a server and back. Raises StallError when the server does not answer."""
         taken_s = self._exchange.echo_s(server, size_bytes, PATIENCE_S)
         if taken_s < 0:
             raise StallError(f"server {server} has not sent {size_bytes} bytes back within {PATIENCE_S:.0f} s")
@@ -179,7 +179,7 @@ class BytePSComm(Comm):
 
     @abstractmethod
     def _memory(self, name: str, buffer: Any) -> tuple[int, int, np.dtype[Any]]:
-        """Address, bytes and type of a buffer on which nothing works any more. Raises ValueError if it has none."""
+        """Address, bytes and type of a buffer, once no operation works on it. Raises ValueError for other objects."""
 
     def declare(self, name: str, rounded: int = 0) -> None:
         self._numbers.setdefault(name, len(self._numbers))
@@ -219,13 +219,13 @@ class BytePSComm(Comm):
         return number
 
     def _await_told(self, name: str, into: Any, begin: int) -> int:
-        """The sum that the others make under this name goes to `into`."""
+        """Take the sum of the others under this name into `into`."""
         number, dtype = self._numbers[name], self._memory(name, into)[2]
         self._in_flight[number] = _InFlight(name, into, into, begin * dtype.itemsize)
         return number
 
     def _values_of(self, one: _InFlight) -> memoryview:
-        """The memory in which the sum is, or is to be."""
+        """The memory of the sum."""
         address, size_bytes, _ = self._memory(one.name, one.into)
         whole = (ctypes.c_uint8 * size_bytes).from_address(address)
         return memoryview(whole).cast("B")[one.skip_bytes :]

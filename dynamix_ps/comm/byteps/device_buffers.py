@@ -1,4 +1,4 @@
-"""Sums of buffers on a GPU: they are copied to host memory, summed there, and copied back.
+"""Sums of buffers on a GPU, by way of host memory: copied there, summed, and copied back.
 
     push_pull -> copy to the host begins -> (thread) copy complete, the sum begins -> wait -> copy back begins
 
@@ -26,7 +26,7 @@ class Copier(Protocol):
     """Copies between a device and host memory."""
 
     def to_host(self, buffer: Any, host: Any) -> Ready:
-        """Begin to copy what `buffer` is after all kernels that were started so far."""
+        """Begin to copy `buffer`, after all kernels that were started so far."""
 
     def to_device(self, host: Any, buffer: Any) -> None:
         """Begin to copy; kernels that start later see the copy. `host` may be the target of the next `to_host`."""
@@ -67,7 +67,7 @@ class DeviceBuffers:
         return self._number
 
     def wait(self, handle: int, timeout_s: float) -> bool:
-        """Whether the sum is complete in time; the copy back has then begun. Raises what has gone wrong."""
+        """Whether the sum is complete in time; the copy back has then begun. Raises the error of the sum."""
         one, deadline = self._sums[handle], time.monotonic() + timeout_s
         if not one.started.wait(timeout_s):
             return False
@@ -80,7 +80,7 @@ class DeviceBuffers:
         return True
 
     def drain(self) -> None:
-        """Return when all sums have started: what is pushed next comes after them, as on the other workers."""
+        """Return when all sums have started: the next push comes after them, as on the other workers."""
         self._waiting.join()
 
     def close(self) -> None:
@@ -113,7 +113,7 @@ class CudaCopier:
         self._pinned: set[int] = set()
 
     def pin(self, host: Any) -> str:
-        """Lock host memory in place, for as long as it is used. Returns why that failed; empty if it did not.
+        """Lock host memory in place, for as long as it is used. Returns why that failed; empty on success.
 
         Small memory that shares its pages with others is left alone.
         """

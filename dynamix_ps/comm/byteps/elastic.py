@@ -1,25 +1,25 @@
-"""Sums that go on when a worker or a server is lost: what a control thread does beside training, and beside a server.
+"""Sums that go on when a worker or server is lost. A control thread calls this beside training, and beside a server.
 
-A round is what a worker pushes up to a wait that returns true. All workers push and wait in the same order, so a round
-has the same number and the same buffers on all of them. Where a worker or a server is lost, whoever coordinates the job
+A round is all that a worker pushes up to a wait that returns true. All workers push and wait in the same order, so a
+round has the same number and the same buffers on all of them. When a worker or server is lost, the coordinator
 
-    1. calls `freeze` on all workers that are left, and takes T, the largest `SumStatus.first_incomplete` of them
-    2. calls `fence` on all servers that are left, with a new generation and T
-    3. calls `resume` on these workers, with the same, how many they are, and which servers are lost
+    1. calls `freeze` on all remaining workers, and takes T, the largest `SumStatus.first_incomplete` of them
+    2. calls `fence` on all remaining servers, with a new generation and T
+    3. calls `resume` on these workers, with the same generation and T, their number, and the lost servers
 
-They then finish round T with the gradients they have: workers at T send them again, those at T-1 receive their last
-sums first. Round T is summed over those that are left, on all of them, by the servers that are left.
+The workers then finish round T with the gradients they have: workers at T send them again, and workers at T-1 receive
+their last sums first. The remaining servers sum round T over the remaining workers, for all of them.
 
-A lost server may take a sum of T-1 with it that a worker at T-1 lacks. For such a worker `unanswered` goes on to name
+A lost server may take a sum of T-1 with it that a worker at T-1 lacks. For such a worker `unanswered` continues to name
 this server.
 
-A worker that leaves with a round changes nothing in it: the others then `expect` one contribution less. One may come
-late, in the place of one that is lost or in one that was empty: all `expect` it from the round on with which it
-`enter`s. So may a server in the place of a lost one: it has keys from the round on before which all
-`use_servers_without` those that are lost.
+A worker that leaves with a round takes part in it as usual: the others then `expect` one contribution less. A joiner
+takes an empty place or the place of a lost worker: all `expect` it from the round on with which it `enter`s. A server
+can join in the place of a lost one: all call `use_servers_without` the servers that are still lost, and the joiner has
+keys from the next round on.
 
-On for all roles of a run whose environment has DYNAMIX_ELASTIC=1. Sums then use no shared memory, because a worker that
-is lost would leave it locked.
+DYNAMIX_ELASTIC=1 in the environment of all roles turns this on. Sums then use no shared memory, because a lost worker
+would leave it locked.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class SumStatus:
 
     Attributes:
         first_incomplete: the first round that is not complete.
-        missing: buffers of that round that were pushed and have no complete sum: how many pieces of it are missing.
+        missing: pushed buffers of that round without a complete sum, each with the number of missing pieces.
     """
 
     first_incomplete: int
@@ -58,10 +58,10 @@ class SumStatus:
 
 
 class ElasticWorker:
-    """The sums of this worker, for another thread than the one that trains. Methods may be called at any time.
+    """The sums of this worker, for a thread beside the training thread. Methods may be called at any time.
 
     Args:
-        shares: tells the part of all bytes that each server sums, (S,); the same on all workers.
+        shares: returns the part of all bytes that each server sums, (S,); the same on all workers.
     """
 
     address = ""
@@ -71,7 +71,7 @@ class ElasticWorker:
         self._watch = ServerWatch(lambda server, limit_s: exchange.echo_s(server, 1, limit_s) >= 0)
 
     def freeze(self) -> SumStatus:
-        """No round completes from now on: waits for sums return false until `resume`."""
+        """Let no round complete from now on: waits for sums return false until `resume`."""
         self._exchange.freeze()
         return self.status()
 
@@ -79,17 +79,16 @@ class ElasticWorker:
         return SumStatus(*self._exchange.status())
 
     def meet(self, addresses: Mapping[int, str], leaving: Collection[int] = ()) -> None:
-        """Nothing: servers know the workers."""
+        """Does nothing: the servers know the workers."""
 
     def resume(self, generation: int, round_number: int, contributions: int, lost_servers: Collection[int]) -> None:
-        """Go on with the members of `generation`, of which there are so many, without the servers that are lost.
+        """Go on with the members of `generation`, of which there are so many, without the lost servers.
 
-        `round_number` is the first round that they make. What was pushed of it is sent again, to servers that are left;
-        what servers send of it for an older generation is void. A worker that is one round behind completes that one
-        as it is.
+        `round_number` is their first round. A worker sends its pushes of this round again, to the remaining servers,
+        and ignores sums of an older generation. A worker that is one round behind completes its round unchanged.
 
-        Raises ValueError if this worker is neither there nor one behind, or has had this generation, and if no server
-        is left.
+        Raises ValueError if this worker is neither in this round nor one behind, if it has had this generation, and if
+        no server is left.
         """
         servers = self._servers_without(lost_servers)
         if not self._exchange.resume(generation, round_number, contributions, servers):
@@ -100,47 +99,47 @@ class ElasticWorker:
             )
 
     def expect(self, contributions: int) -> None:
-        """From the next round on so many contribute, on all workers: some have come or left with the round before.
+        """From the next round on, expect so many contributions, because workers have joined or left. On all workers.
 
-        For the thread that trains, between two rounds.
+        The training thread calls this between two rounds.
         """
         self._exchange.expect(contributions)
 
     def depart(self, over: Callable[[], bool]) -> bool:
-        """True: the sums that others need are at the servers."""
+        """True: the servers have the sums that others need."""
         return True
 
     def silent(self, quiet_s: float) -> frozenset[int]:
-        """Nobody: servers know for whom a sum waits."""
+        """No worker: the servers know which worker a sum waits for."""
         return frozenset()
 
     def silent_servers(self, quiet_s: float) -> frozenset[int]:
         """Servers whose answer this worker lacks, and that give no sign of life for `quiet_s`, though asked for one.
 
-        A server's transport gives it. To be called several times in `quiet_s`, by one thread. Sleeps without the GIL.
+        The transport of a server answers. One thread calls this several times in `quiet_s`. Sleeps without the GIL.
         """
         status = self.status()
         progress = (status.first_incomplete, *sorted(status.missing.items()))
         return self._watch.silent(self.unanswered(), progress, quiet_s)
 
     def enter(self, generation: int, round_number: int, contributions: int, lost_servers: Collection[int]) -> int:
-        """Begin with this round, in which the others are, of so many members, without the servers that are lost.
+        """Begin with this round of the others, which has so many members, without the lost servers. For a joiner.
 
-        For a worker that comes late. Returns the number of the round: the sums before are at the servers.
+        Returns the number of the round: the servers have the sums of earlier rounds.
         """
         self.use_servers_without(lost_servers)
         self._exchange.enter(generation, round_number, contributions)
         return round_number
 
     def use_servers_without(self, lost_servers: Collection[int]) -> None:
-        """From the next round on, spread what is summed over all servers but these: one has come, on all workers.
+        """From the next round on, spread the pieces over all servers except these, because a server has joined.
 
-        For the thread that trains, between two rounds.
+        All workers call this, each in its training thread, between two rounds.
         """
         self._exchange.spread(self._servers_without(lost_servers))
 
     def answers(self, server: int, limit_s: float) -> bool:
-        """Whether this server answers within `limit_s`. One that comes late does when it can take part in sums."""
+        """Whether this server answers within `limit_s`. A joiner answers once it can take part in sums."""
         return self._watch.answers(server, limit_s)
 
     def unanswered(self) -> frozenset[int]:
@@ -157,9 +156,9 @@ class ElasticWorker:
 
 
 class ElasticServer:
-    """The sums of the server in this process, for another thread than the one that serves, from before it serves.
+    """The sums of the server in this process, for a thread beside the serving one. Create it before serving.
 
-    In the process of a scheduler, `next_loss` tells what that has lost.
+    In the process of a scheduler, `next_loss` returns the losses of the scheduler.
     """
 
     def __init__(self) -> None:
@@ -173,16 +172,16 @@ class ElasticServer:
         self._next_loss.restype, self._next_loss.argtypes = c_int, (c_double, POINTER(c_int))
 
     def fence(self, generation: int, round_number: int) -> None:
-        """From now on, only `generation` and later ones count in rounds from `round_number` on.
+        """From now on, accept only `generation` and later ones in rounds from `round_number` on.
 
-        What is there of them is dropped, and what comes late is ignored. Sums of earlier rounds stay.
+        Drops all parts of these rounds, and ignores late ones of older generations. Sums of earlier rounds stay.
         """
         self._fence(generation, round_number)
 
     def silent(self, quiet_s: float) -> frozenset[int]:
-        """Workers for whose part others wait here, and that give no sign of life for `quiet_s`, though asked for one.
+        """Workers that others wait for here, and that give no sign of life for `quiet_s`, though asked for one.
 
-        A worker's transport gives it, whatever its program is busy with. To be called several times in `quiet_s`.
+        The transport of a worker answers, even while its program is busy. Call this several times in `quiet_s`.
         """
         ranks = (c_int32 * _MOST_WORKERS)()
         return frozenset(ranks[: int(self._silent(quiet_s, ranks, _MOST_WORKERS))])

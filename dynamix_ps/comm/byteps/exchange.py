@@ -1,6 +1,6 @@
-"""The part of our BytePS that makes the sums of `Comm`: its C functions (byteps_build/sources/exchange.cc), with types.
+"""The C functions of our BytePS that make the sums of `Comm` (byteps_build/sources/exchange.cc), with types.
 
-They take addresses of memory, so they serve every framework. None of them holds the GIL.
+The functions take addresses of memory, so they serve every framework. None of them holds the GIL.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class Exchange:
     def spread(self, servers: NDArray[np.int32]) -> None:
         """Spread the pieces of buffers that are placed from now on, see `placement.servers_in_turn`.
 
-        If `elastic`, those of all buffers that are pushed from now on.
+        With `elastic`, this holds for all buffers that are pushed from now on.
         """
         self._functions["spread"](*_array(servers))
 
@@ -88,46 +88,46 @@ class Exchange:
         self._functions["place"](number, piece_bytes, pieces)
 
     def limit_in_flight(self, size_bytes: int) -> None:
-        """From now on, so much may be on its way to each server without an answer; a piece always may."""
+        """From now on, at most so many bytes, or one piece, are on their way to each server without an answer."""
         self._functions["window"](size_bytes)
 
     def round(self, number: int, size_bytes: int) -> None:
-        """So many bytes at the beginning of buffer `number`, of float32, travel as bfloat16, with error feedback."""
+        """Let so many bytes of float32 at the beginning of buffer `number` travel as bfloat16, with error feedback."""
         self._functions["round"](number, size_bytes)
 
     def refer(self, address: int, size_bytes: int, contributions: int, segment: int, servers: Sequence[int]) -> None:
-        """A sum of all of this memory has so many contributions, one per host or worker.
+        """A sum of this memory has so many contributions, one per host or worker.
 
-        It is in a segment that these servers map: they get no values that are in it, but read them there.
+        These servers map the segment of this memory: they read the values there, and none is sent to them.
         """
         array = (c_int32 * len(servers))(*servers)
         self._functions["refer"](address, size_bytes, contributions, segment, array, len(servers))
 
     def share(self, state: int, places: Sequence[int], mine: int, size_bytes: int, all_workers: bool) -> None:
-        """The workers of this host sum themselves what is in the memory at `places`, in the order of ranks.
+        """Let the workers of this host sum the memory at `places` themselves, in the order of ranks.
 
         Args:
-            state: memory that all of them map, zeros at first.
-            mine: which place is this worker's.
-            all_workers: they are all workers. Else they push once for all of them, and `refer` came before.
+            state: memory that all of these workers map, zeros at first.
+            mine: index of this worker's place.
+            all_workers: the job has no other workers. Else one push stands for all of them, after a call of `refer`.
         """
         array = (c_void_p * len(places))(*places)
         self._functions["share"](state, array, len(places), mine, size_bytes, all_workers)
 
     def unshare(self, address: int) -> None:
-        """What is here is not shared any more."""
+        """Stop sharing this memory."""
         self._functions["unshare"](address)
 
     def wait(self, number: int, timeout_s: float) -> bool:
-        """Whether the sum of buffer `number` is complete within `timeout_s`. Where workers share, this works on it."""
+        """Whether the sum of buffer `number` is complete within `timeout_s`. Among sharing workers, this call sums."""
         return bool(self._wait(number, timeout_s))
 
     def freeze(self) -> None:
-        """From now on, no round completes. Needs `elastic`, like the two below."""
+        """Let no round complete from now on. Needs `elastic`, like the two below."""
         self._functions["freeze"]()
 
     def status(self) -> tuple[int, dict[int, int]]:
-        """The first round that is not complete, and for its buffers without a complete sum: pieces that are missing."""
+        """The first incomplete round, and for its buffers with an incomplete sum the number of missing pieces."""
         room = 64
         while True:
             number, buffers, pieces = c_uint64(), (c_uint32 * room)(), (c_uint64 * room)()
@@ -144,7 +144,7 @@ class Exchange:
     def resume(self, generation: int, round_number: int, contributions: int, servers: NDArray[np.int32]) -> bool:
         """Go on with so many members, and with servers as in `spread`.
 
-        False if this worker is at another round, or has had this generation.
+        Returns False if this worker is in another round, or has had this generation.
         """
         return bool(self._functions["resume"](generation, round_number, contributions, *_array(servers)))
 
@@ -153,7 +153,7 @@ class Exchange:
         self._functions["expect"](contributions)
 
     def enter(self, generation: int, round_number: int, contributions: int) -> None:
-        """The first round of a worker that comes late, of so many members. Before its first push; needs `elastic`."""
+        """Begin the first round of a joiner, of so many members. Before its first push; needs `elastic`."""
         self._functions["enter"](generation, round_number, contributions)
 
     def next_loss(self, timeout_s: float) -> tuple[int, int] | None:
@@ -167,9 +167,9 @@ class Exchange:
         return float(self._functions["echo"](server, size_bytes, timeout_s))
 
     def announce(self, server: int, segment: int, announcement: bytes, timeout_s: float) -> bool:
-        """Whether a server maps this segment from now on."""
+        """Announce a segment to a server. Returns whether the server maps it from now on."""
         return bool(self._functions["announce"](server, segment, announcement, len(announcement), timeout_s))
 
     def forget(self, server: int, segment: int) -> None:
-        """The server unmaps the segment."""
+        """Let the server unmap the segment."""
         self._functions["forget"](server, segment)

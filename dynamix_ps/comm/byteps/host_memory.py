@@ -1,8 +1,7 @@
-"""Buffers that the roles of one host share: what is in them need not be sent.
+"""Buffers that the roles of one host share, so that their values need not be sent.
 
-Every worker makes a segment for its buffer and tells the others where it is. Whoever is on the same host maps it.
-Workers of one host sum in this memory themselves, and push once if there are other hosts. Servers on a worker's host
-read and write it.
+Every worker makes a segment for its buffer and announces it. The roles of the same host map the segment. Workers of one
+host sum in this memory themselves, and push once if there are other hosts. Servers on the host read and write there.
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ class HostMemory:
     def __init__(
         self, exchange: Exchange, rank: int, servers: Sequence[int], gather: Gather, on_degraded: Callable[[str], None]
     ) -> None:
-        """`servers`: those on this host. `on_degraded` is told, once, why roles of this host do not share memory."""
+        """`servers`: servers on this host. `on_degraded` gets, once, why roles of this host share no memory."""
         self._exchange, self._rank, self._gather = exchange, rank, gather
         self._near_servers, self._on_degraded = servers, on_degraded
         self._wanted = os.environ.get(variables.SHARED_MEMORY) != "0" and not is_elastic()
@@ -125,7 +124,7 @@ class HostMemory:
         self._warned = True
 
     def release(self, address: int) -> None:
-        """The buffer at `address` is in no sum any more. Its memory is freed when nobody has a view of it."""
+        """Release the buffer at `address`, which is in no sum. Its memory is freed when no view of it is left."""
         buffer = self._buffers.pop(address, None)
         if buffer is None:
             return
@@ -137,14 +136,14 @@ class HostMemory:
 
 
 def groups_of(opened: Sequence[frozenset[int]]) -> list[frozenset[int]]:
-    """Which workers sum among themselves. Pure.
+    """Groups of workers that sum among themselves. Pure.
 
     Args:
-        opened: of every rank, the ranks of other workers whose segments it has opened.
+        opened: for every rank, the ranks of other workers whose segments it has opened.
 
     Returns:
-        The group of every rank, itself included: the same on all ranks of a group. Where one of them has not opened
-        all others, each is alone.
+        The group of every rank, itself included: the same on all ranks of a group. If one member has not opened the
+        segments of all others, each member is alone.
     """
     claimed = [others | {rank} for rank, others in enumerate(opened)]
     return [
@@ -154,6 +153,6 @@ def groups_of(opened: Sequence[frozenset[int]]) -> list[frozenset[int]]:
 
 
 def _on_one_host(mine: bytes, other: bytes) -> bool:
-    """A process in another network namespace counts as one of another host."""
+    """Whether two processes are on one host. A process in another network namespace counts as on another host."""
     here, there = Announcement.unpack(mine), Announcement.unpack(other)
     return (here.boot, here.network_namespace) == (there.boot, there.network_namespace)

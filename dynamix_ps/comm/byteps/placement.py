@@ -134,7 +134,7 @@ def servers_in_turn(shares: NDArray[np.float64]) -> NDArray[np.int32]:
     buffers do not all begin at one server.
 
     Args:
-        shares: (S,) parts, at least 0; if all are 0, they count as equal. Rounded to 1/(128 S) of their sum.
+        shares: (S,) parts, at least 0; all 0 means equal parts. Rounded to 1/(128 S) of their sum.
 
     Returns:
         (length,) numbers of servers.
@@ -145,16 +145,16 @@ def servers_in_turn(shares: NDArray[np.float64]) -> NDArray[np.int32]:
 
 
 def shares_without(shares: NDArray[np.float64], lost: Collection[int]) -> NDArray[np.float64]:
-    """Shares when servers are lost, which the others take over in proportion to their own.
+    """Shares after servers are lost: the others take over in proportion to their own shares.
 
-    No share is computed anew: all workers must find the same bits, and cannot ask each other.
+    The function computes no share anew: all workers must find the same bits, and cannot ask each other.
 
     Args:
         shares: (S,) of all servers, at least 0.
         lost: numbers of servers.
 
     Returns:
-        (S,) that do not add to 1, see `servers_in_turn`: 0 for those that are lost. Where no other has a share, all
+        (S,) that do not add to 1, see `servers_in_turn`: 0 for lost servers. If no other server has a share, all
         others have the same.
 
     Raises:
@@ -210,8 +210,8 @@ def piece_bytes(buffer_bytes: int, rate_bytes_per_s: float, servers: int) -> int
 def window_bytes(rate_bytes_per_s: float, round_trip_s: float) -> int:
     """How much a worker may have on its way to one server without an answer.
 
-    So much that the link is busy, and not more: else workers that are ahead fill the queue in front of a server, others
-    lose packets, and the sums that all wait for come late.
+    It is just enough to keep the link busy. With more, workers that are ahead fill the queue in front of a server,
+    others lose packets, and the sums that all wait for come late.
 
     Args:
         rate_bytes_per_s: of a link between a worker and a server.

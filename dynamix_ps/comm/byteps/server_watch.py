@@ -1,4 +1,4 @@
-"""Whether the servers live for which a worker waits: they are asked, and their transport answers, whatever they do."""
+"""Whether the servers that a worker waits for are alive. The worker asks; the transport of busy servers answers too."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class ServerWatch:
     """Questions of one worker to its servers. Any thread.
 
     Args:
-        echo: sends a server a question. Whether an answer comes within so many seconds, of whichever server.
+        echo: sends a question to a server. Returns whether an answer of any server comes within so many seconds.
         clock: monotonic seconds.
     """
 
@@ -29,7 +29,7 @@ class ServerWatch:
     def answers(self, server: int, limit_s: float) -> bool:
         """Whether this server answers a question within `limit_s`.
 
-        An answer does not tell whose it is. So it is asked once more for each answer that may come late.
+        An answer does not name its server. So this asks once more for each late answer that may still come.
         """
         with self._mu:
             for _ in range(self._owed + 1):
@@ -39,11 +39,11 @@ class ServerWatch:
         return True
 
     def silent(self, servers: Collection[int], progress: Hashable, quiet_s: float) -> frozenset[int]:
-        """Those of `servers` that give no sign of life for `quiet_s`. To be called several times in that time.
+        """The `servers` that give no sign of life for `quiet_s`. Call this several times in `quiet_s`.
 
         Args:
-            servers: that have something of this worker, and have not answered.
-            progress: changes with each of their answers. While it does, a server is only slow, and is not asked.
+            servers: servers that have not answered a push of this worker.
+            progress: changes with each of their answers. While it changes, servers are only slow, and are not asked.
         """
         now_s = self._clock()
         if progress != self._progress or now_s - self._looked_s > quiet_s / 2:  # or this process was stopped itself

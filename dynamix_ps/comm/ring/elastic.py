@@ -4,20 +4,22 @@ The control plane deals with rounds as over BytePS (comm/byteps/elastic.py).
 
 In a change
 
-    1. `freeze` gives the ring up: nothing of it counts from then on, whether it is complete, fails or hangs
-    2. `resume` makes a new ring of those that are left, in a thread of its own
-    3. in it each names its round. Where some are at T-1, the lowest one at T sends them the sums of T-1, which it keeps
+    1. `freeze` gives the ring up: no result of it counts from then on, whether it completes, fails or hangs
+    2. `resume` makes a new ring of the remaining workers, in a thread of its own
+    3. in the new ring each worker names its round. If some are at T-1, the lowest rank at T sends them the sums of T-1,
+       which it keeps
     4. all make round T of their own values, which are unchanged
 
-So nobody takes the state of another, and no completed round is made twice. sums.py has the buffers.
+So no worker takes the state of another, and no completed round is made twice. sums.py has the buffers.
 
-A worker leaves with a round: the others make a new ring before the next one, in a thread of its own too. Who has left
-stays in the old ring until all say that they have completed this round: it passes on what they send each other. Where
-a decision on losses comes before it has completed its last round, it is in the ring of this decision, for step 3.
+When a worker leaves with a round, the others make a new ring before the next round, in a thread too. The leaving worker
+stays in the old ring, and passes on the data of the others, until all say that they have completed this round. If a
+decision on losses comes before the leaving worker has completed its last round, it is in the ring of this decision, for
+step 3.
 
-A worker enters with a round in the same way: all make a new ring with it before this round, which begins when it has
-come. It has the state of the training, and not the sums of the round before. So it takes part in a change only when it
-has completed a round.
+When a worker joins with a round, all make a new ring with it before this round, which begins when the joiner is there.
+The joiner has the state of the training, but not the sums of the round before. So it takes part in a change only after
+it has completed a round.
 """
 
 from __future__ import annotations
@@ -40,7 +42,7 @@ _DEPART_S = 10.0  # so long does a worker that ends wait for the others to compl
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Change:
-    """What a new ring is made for."""
+    """The reason for a new ring, and its members."""
 
     generation: int
     first_round: int
@@ -53,8 +55,8 @@ class ElasticRing(RingRounds):
 
     Args:
         rank: of this worker.
-        group: the ring of the workers that the job begins with; None: this worker comes late.
-        address: where the members of a generation can meet, if this worker is the lowest of them.
+        group: the ring of the workers that the job begins with; None: this worker is a joiner.
+        address: where the members of a generation can meet, if this worker has the lowest rank of them.
     """
 
     def __init__(self, rank: int, group: RingGroup | None, address: str) -> None:
@@ -72,10 +74,10 @@ class ElasticRing(RingRounds):
     # Between two rounds, and at the end.
 
     def expect(self, contributions: int) -> None:
-        """From the next round on so many go on, those of the last `meet`: some have left with the one before, or enter.
+        """From the next round on, go on with the members of the last `meet`: workers have left or join.
 
-        Between two rounds. Nothing happens if a decision on losses knows of it already. While a ring is being made, the
-        one of these comes after it.
+        Called between two rounds. Does nothing if a decision on losses includes this change already. If another ring is
+        being made, the ring of these members comes after it.
         """
         with self._changed:
             assert len(self._staying) == contributions and not self._sums.is_open, "between two rounds"
@@ -85,9 +87,9 @@ class ElasticRing(RingRounds):
                 self._begin(self._sums.round, self._staying, before)
 
     def depart(self, over: Callable[[], bool]) -> bool:
-        """The last round of this worker is complete: wait until it is so on all others of the ring, or it is `over`.
+        """The last round of this worker is complete: wait until it is complete on all others of the ring, or `over`.
 
-        Returns whether it is. Waits a few seconds at most, as long as changes are under way, too.
+        Returns whether all have. Waits a few seconds at most, also while changes are in progress.
         """
         deadline_s = time.monotonic() + _DEPART_S
         while not over() and time.monotonic() < deadline_s:
@@ -102,7 +104,7 @@ class ElasticRing(RingRounds):
         return False
 
     def close(self) -> None:
-        """The process ends, and its last round is complete."""
+        """Close the ring: the process ends, and its last round is complete."""
         with self._changed:
             self._give_up()
         for maker in self._makers:
@@ -113,10 +115,10 @@ class ElasticRing(RingRounds):
     # The control plane.
 
     def meet(self, addresses: Mapping[int, str], leaving: Collection[int] = ()) -> None:
-        """With whom it goes on at the next `resume`, `expect` or `enter`, itself too: the address by rank.
+        """The members from the next `resume`, `expect` or `enter` on, with this worker: the address of each by rank.
 
-        `leaving`: those of them whose last round this worker has completed. Who is behind, these or others, does so in
-        the ring of all. It is followed by one of those that stay.
+        `leaving`: members whose last round this worker has completed. Workers that are behind complete it in a ring of
+        all members; a ring of the members that stay follows.
         """
         with self._changed:
             self._addresses = addresses
@@ -127,10 +129,10 @@ class ElasticRing(RingRounds):
         return frozenset()
 
     def use_servers_without(self, lost_servers: Collection[int]) -> None:
-        """Nothing: there are no servers."""
+        """Does nothing: there are no servers."""
 
     def answers(self, server: int, limit_s: float) -> bool:
-        """No: there are no servers."""
+        """False: there are no servers."""
         return False
 
     def silent_servers(self, quiet_s: float) -> frozenset[int]:
@@ -138,9 +140,10 @@ class ElasticRing(RingRounds):
         return frozenset()
 
     def resume(self, generation: int, round_number: int, contributions: int, lost_servers: Collection[int]) -> None:
-        """Go on with so many workers, those of the last `meet` that stay. They make `round_number` first.
+        """Go on with so many workers, the members of the last `meet` that stay. `round_number` is their first round.
 
-        Returns at once. Raises ValueError if this worker is neither there nor one behind, or has had this generation.
+        Returns at once. Raises ValueError if this worker is neither in this round nor one behind, or has had this
+        generation.
         """
         with self._changed:
             assert len(self._staying) == contributions, "the coordinator has named the members"
@@ -154,9 +157,10 @@ class ElasticRing(RingRounds):
             self._begin(round_number, self._addresses)
 
     def enter(self, generation: int, round_number: int, contributions: int, lost_servers: Collection[int]) -> int:
-        """Begin with this round, in the ring of so many workers, those of the last `meet`, itself included.
+        """Begin with this round, in the ring of the members of the last `meet`, this worker included. For a joiner.
 
-        Returns at once: the number of the next round. Only who has this one has sums that others may lack.
+        Returns the number of the next round, at once. Only workers that have completed a round have sums that others
+        may lack.
         """
         with self._changed:
             assert len(self._staying) == contributions, "the one that gives the state has named the members"
@@ -166,7 +170,7 @@ class ElasticRing(RingRounds):
         return round_number + 1
 
     def next_loss(self, timeout_s: float) -> PeerFailure | None:
-        """A worker whose process is gone, found by who sees the ring break. None: there is none within `timeout_s`."""
+        """A worker whose process is gone, which breaks the ring. None: there is none within `timeout_s`."""
         with self._changed:
             if not self._changed.wait_for(lambda: self._is_broken, timeout_s):
                 return None
@@ -179,9 +183,9 @@ class ElasticRing(RingRounds):
         return None
 
     def silent(self, quiet_s: float) -> frozenset[int]:
-        """Members for which this worker waits, and whose process has not answered for `quiet_s`.
+        """Members that this worker waits for and whose process has not answered for `quiet_s`.
 
-        Its store is asked, which answers whatever the script is busy with.
+        The store of a process answers, even while the script is busy.
         """
         with self._changed:
             waits = self._change is not None or (self._group is not None and self._sums.is_open)
@@ -195,7 +199,7 @@ class ElasticRing(RingRounds):
     # Rings.
 
     def _give_up(self) -> None:
-        """The ring that is being made, too."""
+        """Give up the ring, and also a ring that is being made."""
         self._change = None
         super()._give_up()
 

@@ -31,10 +31,10 @@ _NCCL_POLL_S = 1e-4
 
 
 class GlooComm(TorchBuffers):
-    """Sums GPU tensors too where torch has NCCL, but not in a run that goes on without lost workers.
+    """Sums GPU tensors too where torch has NCCL, but not in an elastic run.
 
     Attributes:
-        elastic: how a control thread brings the sums over the loss of a worker; None: this run ends with a worker.
+        elastic: brings the sums over the loss of a worker; None: this run ends with the loss.
     """
 
     name = "gloo"
@@ -46,7 +46,7 @@ class GlooComm(TorchBuffers):
         return self._first_size
 
     def known(self) -> dict[str, Any]:
-        """Nothing: who is in the ring, the control plane tells."""
+        """Nothing: the control plane says which workers are in the ring."""
         return {}
 
     def adopt(self, known: Mapping[str, Any]) -> None:
@@ -170,7 +170,7 @@ class GlooComm(TorchBuffers):
         return f"torch {torch.__version__}"
 
     def shutdown(self) -> None:
-        """Waits until all workers shut down, unless the run goes on without those that are lost."""
+        """Waits until all workers shut down, unless the run is elastic."""
         if self.elastic is not None:
             return self.elastic.close()
 
@@ -182,7 +182,7 @@ class GlooComm(TorchBuffers):
 
 
 def _completes(work: Any, timeout_s: float) -> bool:
-    """Whether NCCL finishes or fails in time. Its own wait with a limit would break the ring when the limit passes."""
+    """Whether NCCL finishes or fails in time. A wait of NCCL with a limit would break the ring after the limit."""
     deadline = time.monotonic() + timeout_s
     while not work.is_completed():
         if time.monotonic() >= deadline:
@@ -223,7 +223,7 @@ def _listen(host: str, port: int) -> socket.socket:
 
 
 def _interface(host: str) -> str | None:
-    """The network interface that has the address of `host`; none where this machine has not, or no host is given."""
+    """The network interface with the address of `host`; empty if this machine has none, or no host is given."""
     try:
         wanted = {str(found[4][0]) for found in socket.getaddrinfo(host, None)} if host else set()
     except OSError:

@@ -1,8 +1,8 @@
-"""A ring of workers over gloo, with fixed members: sums in place, and what one worker has for all.
+"""A ring of workers over gloo, with fixed members: sums in place, and broadcasts.
 
-Every worker has a store in which others can meet, in its own process, and says where it is. The members of a ring
-meet in that of the lowest of them. So no process has to outlive the others, and the addresses travel with the first
-decision on who the members are. If the lowest one is lost too, the next ring meets in another store.
+Every worker has a store in its own process, in which others can meet, and announces its address. The members of a ring
+meet in the store of the lowest rank. So no process has to outlive the others, and the addresses travel with the first
+decision on the members. If the lowest rank is lost too, the next ring meets in another store.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ Over = Callable[[], bool]  # whether nobody needs the ring any more
 
 
 class Given(Exception):
-    """Nobody needs the ring any more."""
+    """No worker needs the ring any more."""
 
 
 class RingGroup:
-    """The ring. An operation that has failed, or that hangs, leaves rubbish in its buffers, at any later time too."""
+    """The ring. An operation that fails or hangs may write garbage into its buffers, also at any later time."""
 
     def __init__(self, store: Any, index: int, size: int, timeout: timedelta) -> None:
         """Connect. `index`: this worker's place among the members in the order of ranks."""
@@ -56,7 +56,7 @@ class RingGroup:
         return work
 
     def gather(self, number: int, over: Over) -> list[int]:
-        """The number of every member. Raises Given, and RuntimeError if a member is gone."""
+        """The numbers that all members pass. Raises Given, and RuntimeError if a member is gone."""
         import torch
 
         numbers = torch.zeros(self._size, dtype=torch.int64)
@@ -65,20 +65,20 @@ class RingGroup:
         return [int(one) for one in numbers]
 
     def spread(self, buffers: Sequence[Any], sender: int, over: Over) -> None:
-        """The values of the member with index `sender`, in the buffers of all. Raises like `gather`."""
+        """Broadcast the values of the member with index `sender` into the buffers of all. Raises like `gather`."""
         self._broadcast.rootRank = sender
         for work in [self._started(self._group.broadcast([buffer], self._broadcast)) for buffer in buffers]:
             _wait_for(work, over)
 
     def finish(self) -> None:
-        """This worker needs nothing of the ring any more."""
+        """Tell the members that this worker does not need the ring any more."""
         from torch.distributed import DistError
 
         with contextlib.suppress(DistError):  # the member with the store is gone
             self._store.set(f"finished {self.index}", "")
 
     def is_finished(self, timeout_s: float) -> bool:
-        """Whether no member needs anything of it any more, by what they say within `timeout_s`."""
+        """Whether all members say within `timeout_s` that they do not need the ring any more."""
         from torch.distributed import DistNetworkError
 
         until_s = time.monotonic() + timeout_s
@@ -94,13 +94,13 @@ class RingGroup:
         return all(work.is_completed() for work in self._works)
 
     def abandon(self) -> None:
-        """The process ends. An operation that hangs would keep it from that: the ring is then never taken down."""
+        """Leave the ring standing at the end of the process: taking it down would wait for an operation that hangs."""
         if not self.is_idle:
             ctypes.pythonapi.Py_IncRef(ctypes.py_object(self._group))
 
 
 def open_store(host: str, listen: Callable[[str, int], Any]) -> tuple[Any, str]:
-    """A store in this process in which others can meet, and its host:port."""
+    """A store in this process, in which others can meet, and its host:port."""
     from torch.distributed import TCPStore  # type: ignore[attr-defined]  # its stubs do not export it
 
     listener = listen(host, 0)
@@ -113,9 +113,9 @@ def open_store(host: str, listen: Callable[[str, int], Any]) -> tuple[Any, str]:
 
 
 def meet(name: str, rank: int, members: Mapping[int, str], over: Over) -> RingGroup:
-    """The ring with this name, when all members have come. `members`: where the store of each is, by rank.
+    """The ring with this name, when all members have come. `members`: address of the store of each, by rank.
 
-    Raises Given when nobody needs it any more, RuntimeError if a member is gone.
+    Raises Given when no worker needs the ring any more, RuntimeError if a member is gone.
     """
     from torch.distributed import PrefixStore, TCPStore  # type: ignore[attr-defined]
 
@@ -131,9 +131,9 @@ def meet(name: str, rank: int, members: Mapping[int, str], over: Over) -> RingGr
 
 
 def _has_all(store: Any, names: list[str], over: Over) -> bool:
-    """Wait until a store has all these names; False: it is over before.
+    """Wait until a store has all these names; False: `over` came first.
 
-    `store.wait` would print two lines each time that it returns to see whether it is over.
+    `store.wait` would print two lines each time its limit passes.
     """
     began_s = time.monotonic()
     while not over():

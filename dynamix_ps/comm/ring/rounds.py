@@ -20,10 +20,10 @@ class RingProgress(NamedTuple):
 
 
 class RingRounds:
-    """The training thread pushes and waits. Whoever makes the next ring puts it into `_group`, and starts sums in it.
+    """The training thread pushes and waits. The thread that makes the next ring sets `_group` and starts its sums.
 
     Args:
-        group: the ring of the workers that the job begins with; None: this worker comes late.
+        group: the ring of the workers that the job begins with; None: this worker is a joiner.
     """
 
     def __init__(self, group: RingGroup | None) -> None:
@@ -41,7 +41,7 @@ class RingRounds:
             return self._sums.push(name, buffer, begin, self._group)
 
     def wait(self, handle: int, timeout_s: float) -> bool:
-        """Whether the round of this push is complete. It is so as a whole, with the first wait that returns true."""
+        """Whether the round of this push is complete. The first wait that returns true completes the whole round."""
         deadline_s = time.monotonic() + timeout_s
         while True:
             with self._changed:
@@ -75,7 +75,7 @@ class RingRounds:
                 self._changed.notify_all()
 
     def freeze(self) -> RingProgress:
-        """No round completes from now on, until `resume`."""
+        """Let no round complete from now on, until `resume`."""
         with self._changed:
             self._give_up()
             return RingProgress(self._sums.round)
@@ -86,7 +86,7 @@ class RingRounds:
             return RingProgress(self._sums.round)
 
     def _give_up(self) -> None:
-        """The ring, and what was pushed to it."""
+        """Give up the ring, and the sums that have begun in it."""
         if self._group is not None:
             self._given_up.append(self._group)
         self._group = None

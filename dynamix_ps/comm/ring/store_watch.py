@@ -1,4 +1,4 @@
-"""Whether the processes of a ring live: their stores are asked, which answer in a thread of their own."""
+"""Whether the processes of a ring are alive: their stores answer questions, in a thread of their own."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _TRY_S = 1.0  # of one connection, and between two that fail
 
 
 class StoreWatch:
-    """Questions on their way, one thread each: torch waits without limit for a process that is stopped."""
+    """Open questions, one thread each: torch waits without limit for a process that is stopped."""
 
     def __init__(self) -> None:
         self._told: set[str] = set()  # addresses of those that are gone
@@ -22,7 +22,7 @@ class StoreWatch:
         self._asked_s: dict[str, float] = {}  # monotonic time of a question without an answer, by address
 
     def silent(self, addresses: Mapping[int, str], quiet_s: float) -> frozenset[int]:
-        """The ranks whose store has owed an answer for `quiet_s`. Asks the others. Call it more often."""
+        """The ranks whose store has not answered for `quiet_s`. Asks the others. Call this more often than that."""
         now_s = time.monotonic()
         with self._mu:
             for address in set(addresses.values()) - self._asked_s.keys():
@@ -31,7 +31,7 @@ class StoreWatch:
             return frozenset(rank for rank, address in addresses.items() if now_s - self._asked_s[address] >= quiet_s)
 
     def gone(self, addresses: Mapping[int, str]) -> int | None:
-        """The lowest rank whose process is gone, each once; None: there is none."""
+        """The lowest rank whose process is gone; every rank is returned once. None: there is none."""
         for rank, address in sorted(addresses.items()):
             if address not in self._told and _is_gone(address):
                 self._told.add(address)
@@ -46,7 +46,7 @@ class StoreWatch:
 
 
 def _has_answered(address: str) -> bool:
-    """False: it cannot be reached. A port that refuses is an answer: what is gone is not silent."""
+    """False: the store cannot be reached. A refused connection is an answer: that process is gone, not silent."""
     from torch.distributed import TCPStore  # type: ignore[attr-defined]  # its stubs do not export it
 
     host, port = split_host_port(address)
@@ -61,7 +61,7 @@ def _has_answered(address: str) -> bool:
 
 
 def _is_gone(address: str) -> bool:
-    """Whether nothing listens there any more, on a machine that answers."""
+    """Whether the machine answers and nothing listens on the port."""
     host, port = split_host_port(address)
     try:
         socket.create_connection((host, int(port)), _TRY_S).close()

@@ -1,9 +1,9 @@
 """The buffers of a worker in sums over a ring: those of the open round, and the sums of the round before.
 
-There are no servers that keep a sum. So each worker keeps the sums of the last round that it has completed, as they
-were: what it hands out, the training clips and zeroes. Whoever is a round behind gets them in the next ring. gloo sums
-in a copy, so that own values stay as they are until the round is complete. It costs two gradients of memory: the copy
-of the present round, and that of the one before.
+No server keeps a sum. So each worker keeps an unchanged copy of the sums of its last completed round, because the
+training clips and zeroes the sums it gets. A worker that is a round behind gets these sums in the next ring. gloo sums
+in a copy, so that the worker's own values stay unchanged until the round is complete. This costs the memory of two
+gradients: the copy of the present round, and the sums of the round before.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class RoundBuffer:
 
 
 class RingSums:
-    """Not thread safe. While there is no ring, buffers may be pushed, and nothing else happens to the open round."""
+    """The sums of a worker. While there is no ring, buffers can be pushed, and no sum begins. Not thread safe."""
 
     def __init__(self) -> None:
         self.round = 0  # the first that is not complete
@@ -40,7 +40,7 @@ class RingSums:
         self._spare: dict[str, Any] = {}  # memory, by name of the buffer
 
     def enter(self, round_number: int) -> None:
-        """Begin with this round, of which the sums before are elsewhere."""
+        """Begin with this round. Other workers have the sums of the rounds before."""
         self.round = round_number
 
     def push(self, name: str, buffer: Any, begin: int, group: RingGroup | None) -> int:
@@ -52,19 +52,19 @@ class RingSums:
 
     @property
     def is_open(self) -> bool:
-        """Whether something is pushed to the open round."""
+        """Whether the open round has a push."""
         return bool(self._open)
 
     def is_complete(self, handle: int) -> bool:
-        """Whether the round of this push is."""
+        """Whether the round of this push is complete."""
         return handle < self._first_handle
 
     def next_part(self) -> RoundBuffer | None:
-        """The first one of the open round that is not summed."""
+        """The first part of the open round that is not summed."""
         return next((part for part in self._open if not part.is_summed), None)
 
     def start(self, group: RingGroup) -> None:
-        """Sum all that is pushed to the open round."""
+        """Start the sums of all pushes of the open round."""
         for part in self._open:
             self._start(part, group)
 
@@ -77,12 +77,12 @@ class RingSums:
         part.sum, part.work = memory, group.sum(memory)
 
     def give_up(self) -> None:
-        """Nothing counts of what a ring has summed so far of the open round: gloo may still write into the copies."""
+        """Drop all sums of the open round that the ring has made: gloo may still write into the copies."""
         for part in self._open:
             part.sum, part.work, part.is_summed = None, None, False
 
     def complete(self) -> None:
-        """Hand the sums of the open round out, and keep them."""
+        """Hand out the sums of the open round, and keep a copy."""
         for part in self._open:
             part.buffer[part.begin :] = part.sum[part.begin :]
         self._spare.update(self._kept)
@@ -92,9 +92,9 @@ class RingSums:
         self.round += 1
 
     def catch_up(self, group: RingGroup, first_round: int, over: Over) -> dict[str, Any] | None:
-        """The sums of the round before `first_round`, if this worker lacks them: the lowest one that has them sends.
+        """Get the sums of the round before `first_round` if this worker lacks them: the lowest rank with them sends.
 
-        All members of the ring call it. Raises Given, and RuntimeError if a member is gone.
+        All members of the ring call this. Raises Given, and RuntimeError if a member is gone.
         """
         rounds = group.gather(self.round, over)
         if min(rounds) == first_round:
@@ -107,13 +107,13 @@ class RingSums:
         return sums if is_behind else None
 
     def receive(self, sums: Mapping[str, Any]) -> None:
-        """These are the sums of the open round."""
+        """Take these as the sums of the open round."""
         for part in self._open:
             part.sum, part.is_summed = sums[part.name], True
 
 
 def _memory_like(buffer: Any) -> Any:
-    """New memory. NumPy asks for a large one in huge pages, so the first sums of a worker that enters come sooner."""
+    """New memory. NumPy requests huge pages for a large one, so that the first sums of a joiner are faster."""
     import torch
 
     return torch.from_numpy(np.empty_like(buffer.numpy()))
