@@ -4,7 +4,7 @@
 
 A real arbitrator in this process, without network, decides for 32 workers with the shipped policy `ppo` and its safety
 net. The policy does not learn. After WARM_UP windows, `sys.setprofile` follows the next DECISIONS that make a plan:
-from `Arbitrator._decide`, which gets the closed window, to the end of `Arbitrator._publish`, which gets the new plan.
+from `Decisions.decide`, which gets the closed window, to the end of `PlanPublication.publish`, which gets the new plan.
 It also follows the journal's thread. Both figures count functions of `dynamix_ps`. Each is given as the median and the
 maximum over the decisions; a decision that the safety net replaces takes the longest path.
 
@@ -34,14 +34,16 @@ from typing import Any
 import numpy as np
 
 from benchmarks.made_up_cluster import cluster, load
+from dynamix_ps.arbitrator.decision import Decisions
 from dynamix_ps.arbitrator.journal import Journal, replay
+from dynamix_ps.arbitrator.publication import PlanPublication
 from dynamix_ps.arbitrator.service import Arbitrator
 from dynamix_ps.messages import Plan, Registration
 from dynamix_ps.policy.registry import make_policy
 
 WORKERS = 32
 WARM_UP, DECISIONS = 20, 20
-BEGIN, END = Arbitrator._decide.__code__, Arbitrator._publish.__code__
+BEGIN, END = Decisions.decide.__code__, PlanPublication.publish.__code__
 
 
 class DecisionPath:

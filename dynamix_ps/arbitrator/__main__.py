@@ -120,19 +120,18 @@ async def serve(settings: ArbitratorSettings) -> None:
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     journal = Journal(folder.journal_file)
     exporter = _exporter(config, folder.path.name, journal)
-    n_servers = settings.n_servers
     arbitrator = Arbitrator(
-        config, policy, journal, resumed, policy_file, exporter=exporter, n_servers=n_servers, rest=_collect_garbage
+        config, policy, journal, resumed, policy_file, exporter=exporter, n_servers=settings.n_servers
     )
     coordination = _coordination(settings, arbitrator, journal, exporter)
     server = RpcServer(arbitrator, settings.run_id, settings.token, n_workers, settings.certificates, coordination)
     gc.freeze()  # a collection over the loaded modules takes 20 ms
-    gc.disable()  # `rest` collects between decisions
+    gc.disable()  # the arbitrator collects between decisions
     port = await server.start(settings.address)
     logger.info(
         "listening on port %d for %d workers, policy %s, restarts %d", port, n_workers, policy.name, resumed.starts
     )
-    serving = [asyncio.create_task(arbitrator.run())]
+    serving = [asyncio.create_task(arbitrator.run(_collect_garbage))]
     if coordination is not None:
         serving.append(asyncio.create_task(coordination.run()))
     stopping = asyncio.create_task(stop.wait())

@@ -100,10 +100,12 @@ class LinkReports:
         if len(self._others) > self._n_servers + SPARE_ROLES:
             del self._others[min(self._others, key=lambda name: self._others[name].received_s)]
 
-    def settle(self) -> None:
-        """A window is closed: rates of the next window count from the newest reports of now."""
+    def close(self, now_s: float) -> tuple[tuple[LinkView, ...], tuple[ServerView, ...]]:
+        """Links and servers as a window closes. Rates of the next window count from the newest reports of now."""
+        views = self.links(now_s), self.servers(now_s)
         for role in (*self._workers.values(), *self._others.values()):
             role.closed_since += 1
+        return views
 
     def links(self, now_s: float) -> tuple[LinkView, ...]:
         """One view per rank; empty if no role reports a connection."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +41,6 @@ class Bench:
         policy: Policy,
         cluster: Config | None = None,
         exporter: Any = None,
-        rest: Callable[[], None] = lambda: None,
     ) -> None:
         self.file = folder / "journal.jsonl"
         self.now_s = 100.0
@@ -54,7 +52,6 @@ class Bench:
             folder / "policy.npz",
             lambda: self.now_s,
             exporter,
-            rest=rest,
         )
 
     def register_all(self, plan: Plan | None = None) -> None:
@@ -72,12 +69,11 @@ class Bench:
 
     async def learned(self) -> None:
         """Wait for the update that is under way, if any."""
-        if self.arbitrator._learning is not None:
-            await asyncio.wait_for(self.arbitrator._learning, 30)
+        await asyncio.wait_for(self.arbitrator.settled(), 30)
 
     @property
     def plan(self) -> Plan:
-        return self.arbitrator._plan
+        return self.arbitrator.plan
 
     def lines(self, *kinds: str) -> list[dict[str, Any]]:
         lines = [json.loads(line) for line in self.file.read_text().splitlines()]

@@ -114,7 +114,7 @@ def test_a_worker_whose_source_fails_is_still_seen_by_the_server() -> None:
     for item in (worker(1.0, 0, 0), server(1.0, 0, 0), worker(2.0, 500, 50), server(2.0, 500, 50)):
         links.add(item, 0.0)
     assert links.links(0.0)[0].push_bytes_per_s == 500
-    links.settle()
+    links.close(0.0)
     for item in (report("worker-0", 3.0, network_source="none", network_age_s=NAN), server(3.0, 900, 50)):
         links.add(item, 1.0)
     (link,) = links.links(1.0)
@@ -190,11 +190,11 @@ def test_rates_cover_the_time_between_two_closed_windows() -> None:
     for t in range(5):
         links.add(worker(float(t), 100.0 * t, 0), t)
     assert links.links(5)[0].push_bytes_per_s == 100
-    links.settle()
+    links.close(0.0)
     for t in range(5, 9):
         links.add(worker(float(t), 400 + 1000.0 * (t - 4), 0), t)
     assert links.links(9)[0].push_bytes_per_s == 1000  # of the four since the window, not of the last one
-    links.settle()
+    links.close(0.0)
     assert links.links(9)[0].push_bytes_per_s == 1000
 
 
@@ -204,7 +204,7 @@ def test_a_role_that_fell_silent_is_history() -> None:
         links.add(item, 0.0)
     assert len(links.servers(0.0)) == 1
     for _ in range(3):
-        links.settle()
+        links.close(0.0)
     assert links.links(STALE_S + 1) == ()
     assert links.servers(STALE_S + 1) == ()
 
@@ -255,7 +255,7 @@ def test_whatever_is_reported_no_rate_is_negative_or_infinite(story: list[tuple[
         links.add(item, now_s)
         views = [*links.links(now_s), *links.servers(now_s)]
         if closes:
-            links.settle()
+            links.close(0.0)
         for view in views:
             for field in dataclasses.fields(view):
                 value = getattr(view, field.name)

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from dynamix_ps.arbitrator.places import WorkerPlaces
 from dynamix_ps.config.schema import BatchBounds, Cluster, Config, Elastic, Keep, WorkerSection
 from dynamix_ps.messages import Plan
+from tests.control_plane import run_under
 from worker_hooks.plan_switch import PlanSwitch
 
 OWN = (8, 16, 4, 12)
@@ -64,3 +65,27 @@ def test_one_comes_where_the_only_one_that_was_left_is_lost(keep: Keep) -> None:
     places.empty.add(0)
     assert places.without_empty(plan).batch_sizes == (0, 0, 0, 0)
     assert places.taking_in(1, plan).batch_sizes == (0, 40, 0, 0)
+
+
+def test_a_place_is_vacated_with_the_first_window_without_its_worker() -> None:
+    plan = Plan(3, (10, 20, 30, 40))
+    places = WorkerPlaces(config_of(), plan)
+    for rank in range(4):
+        assert places.register(rank, f"life-{rank}", now_s=0.0)
+    assert not places.register(2, "life-2", now_s=0.0)
+    assert places.leave(2, "life-2") and not places.leave(2, "life-2")
+    records = run_under(plan, 0)
+    assert not places.vacate(records), "the worker was there for all of this window"
+    records[2] = None
+    assert places.vacate(records)
+    assert places.empty == {2} and 2 in places.leases.absent(now_s=0.0)
+    assert places.without_empty(plan).batch_sizes[2] == 0
+
+
+def test_a_worker_that_has_departed_may_come_back() -> None:
+    plan = Plan(3, (10, 20, 30, 40))
+    places = WorkerPlaces(config_of(), plan)
+    places.register(1, "first", now_s=0.0)
+    places.depart(1)
+    assert places.register(1, "second", now_s=1.0)
+    assert not places.vacate([None] * 4)

@@ -31,22 +31,25 @@ def no_collections() -> Iterator[None]:
     gc.enable()
 
 
+@pytest.mark.timeout(60)
 async def test_it_comes_once_per_decision_when_all_workers_can_have_the_plan(tmp_path: Path) -> None:
-    rested: list[Plan] = []
-    bench = Bench(tmp_path, Scripted((32, 64, 128)), rest=lambda: rested.append(bench.plan))
+    rested: asyncio.Queue[Plan] = asyncio.Queue()
+    bench = Bench(tmp_path, Scripted((32, 64, 128)))
     bench.register_all()
-    first = bench.plan
-    bench.report(run_under(first, 0)[:2])
-    await bench.arbitrator.step()
-    assert rested == []
-    await bench.window(0, first)
-    assert rested == [Plan(1, (32, 64, 128))]
+    records = run_under(bench.plan, 0)
+    bench.report(records[:2])
+    assert not await bench.arbitrator.step()
+    task = asyncio.create_task(bench.arbitrator.run(lambda: rested.put_nowait(bench.plan)))
+    bench.report(records)
+    assert await rested.get() == Plan(1, (32, 64, 128))
+    task.cancel()
+    await asyncio.wait((task,))
 
 
 @pytest.mark.timeout(60)
 async def test_it_comes_while_nobody_reports(tmp_path: Path) -> None:
     rested = asyncio.Event()
-    task = asyncio.create_task(Bench(tmp_path, Scripted(), rest=rested.set).arbitrator.run())
+    task = asyncio.create_task(Bench(tmp_path, Scripted()).arbitrator.run(rested.set))
     await rested.wait()
     task.cancel()
     await asyncio.wait((task,))
