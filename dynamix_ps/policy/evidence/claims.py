@@ -17,10 +17,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dynamix_ps.policy.evidence.scatter import Scatter
+from dynamix_ps.policy.evidence.measurements import SURE, Scatter
 from dynamix_ps.policy.window_arrays import Array
 
-SURE, AT_ONCE = 3.0, 5.0  # standard deviations; with one window little is known of them
+AT_ONCE = 5.0  # standard deviations
 KEPT = 8  # windows, the newest
 BATCH_DEVIATION = 0.05  # of log(B), assumed
 

@@ -19,8 +19,8 @@ from statistics import fmean
 
 import numpy as np
 
-from dynamix_ps.policy.evidence.claims import KEPT, SURE
-from dynamix_ps.policy.evidence.scatter import Scatter, assumed
+from dynamix_ps.policy.evidence.claims import KEPT
+from dynamix_ps.policy.evidence.measurements import SURE, Scatter, assumed
 
 LASTING = 3  # windows
 Sizes = tuple[int, ...]

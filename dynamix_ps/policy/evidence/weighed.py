@@ -1,6 +1,6 @@
 """A policy whose proposals pass only with evidence. Pure.
 
-    clean windows with the same sizes, together a second or more       joined_windows.py   the policy inside decides
+    clean windows with the same sizes, together a second or more       measurements.py     the policy inside decides
     its shares differ from the present ones by more than scatter       claims.py           the shares change
     its global batch differs from the present one by more than that    claims.py           the global batch changes
     the new sizes have made training slower                            trial.py            the sizes before come back
@@ -23,8 +23,7 @@ import numpy as np
 from dynamix_ps.apportion import split
 from dynamix_ps.policy.base import Decision, Policy, View
 from dynamix_ps.policy.evidence.claims import Claims
-from dynamix_ps.policy.evidence.joined_windows import ENOUGH_S, JoinedWindows, trained_s
-from dynamix_ps.policy.evidence.speeds import ComputeSpeeds
+from dynamix_ps.policy.evidence.measurements import ENOUGH_S, ComputeSpeeds, JoinedWindows, trained_s
 from dynamix_ps.policy.evidence.trial import Sizes, Trial
 from dynamix_ps.policy.inner_learner import InnerLearner
 from dynamix_ps.policy.model.cluster import HasClusterModel

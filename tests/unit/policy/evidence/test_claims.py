@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from dynamix_ps.policy.evidence.claims import KEPT, Claims
-from dynamix_ps.policy.evidence.scatter import LARGEST, Scatter, assumed
+from dynamix_ps.policy.evidence.measurements import LARGEST, Scatter, assumed
 
 PLANNED = (64, 64, 64, 0)
 FIVE_PERCENT = np.full(4, 0.05)

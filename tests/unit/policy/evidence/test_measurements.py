@@ -9,7 +9,7 @@ import pytest
 
 from dynamix_ps.messages import Plan, WindowRecord
 from dynamix_ps.policy.base import View
-from dynamix_ps.policy.evidence.joined_windows import JoinedWindows, trained_s
+from dynamix_ps.policy.evidence.measurements import JoinedWindows, trained_s
 from dynamix_ps.policy.window_arrays import arrays_of
 from tests.control_plane import record
 
