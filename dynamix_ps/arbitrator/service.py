@@ -22,7 +22,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from contextlib import aclosing
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from dynamix_ps.arbitrator.decision import Decisions
 from dynamix_ps.arbitrator.journal import Journal, Resumed
@@ -94,7 +94,7 @@ class Arbitrator:
             config, policy, journal, resumed, self._places, self._publication, self._links, exporter
         )
         self._updates = PolicyUpdates(policy, policy_file, journal, self._decisions.degraded)
-        self._started = {"policy": policy.name, "workers": n_workers, "restarts": resumed.starts}
+        self._started: dict[str, Any] = {"policy": policy.name, "workers": n_workers, "restarts": resumed.starts}
         self._refusals: Counter[str] = Counter()
         self._absent = 0  # workers, when leases were last checked
         self._told_overdue = False

@@ -6,6 +6,7 @@ init          writes an annotated cluster file
 build_byteps  builds and installs BytePS
 doctor        checks this machine, or the hosts of a job
 launch        runs a cluster file on its hosts
+one_value     options of a command as one value
 host_options  -H, --hostfile, --include, --exclude
 sbatch        the same as a batch job of Slurm
 k8s           the same as manifests for Kubernetes

@@ -5,12 +5,14 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 import click
 
-from dynamix_ps.cli.launch import job_options, with_overrides
+from dynamix_ps.cli.launch import JobChoice, job_options, with_overrides
 from dynamix_ps.cli.manifest_files import write_manifests
+from dynamix_ps.cli.one_value import one_value
 from dynamix_ps.config.load import dump_config, load_config
 from dynamix_ps.config.resolve import resolved
 from dynamix_ps.errors import UsageError
@@ -22,8 +24,26 @@ from dynamix_ps.launch.targets.kubernetes.pods import pod_groups, times, with_ad
 from dynamix_ps.policy.registry import findings
 
 
+@dataclass(frozen=True, slots=True)
+class PodChoice:
+    """What the command line says about the pods of a job."""
+
+    image: str
+    name: str | None
+    namespace: str | None
+    claim: str | None
+    memory: str | None
+    shm: str
+    nodes: tuple[str, ...]
+    restarts: int
+    pull_secret: str | None
+    pull_always: bool
+    probe: bool
+
+
 @click.command(context_settings={"allow_interspersed_args": False, "help_option_names": ["-h", "--help"]})
 @job_options
+@one_value("pods", PodChoice)
 @click.option("--image", required=True, help="Image with this package, BytePS and the script; see docker/Dockerfile.")
 @click.option(
     "--kind",
@@ -47,25 +67,10 @@ from dynamix_ps.policy.registry import findings
 @click.option("--probe", is_flag=True, help="Use the network probe of the nodes; see `dynamix probe manifest`.")
 @click.argument("cmd", nargs=-1, type=click.UNPROCESSED)
 def command(
-    config_file: Path,
-    resume: Path | None,
-    run_dir: str | None,
-    policy: str | None,
-    mode: str | None,
-    insecure: bool,
-    image: str,
+    job: JobChoice,
+    pods: PodChoice,
     kind: Kind,
     out: Path | None,
-    name: str | None,
-    namespace: str | None,
-    claim: str | None,
-    memory: str | None,
-    shm: str,
-    nodes: tuple[str, ...],
-    restarts: int,
-    pull_secret: str | None,
-    pull_always: bool,
-    probe: bool,
     cmd: tuple[str, ...],
 ) -> int:
     """Check a cluster file, and write the manifests that run it in Kubernetes, for `kubectl apply -f`.
@@ -78,28 +83,32 @@ def command(
     Example:
       dynamix k8s -c cluster.yaml --image registry/train:1 -- python train.py | kubectl apply -f -
     """
-    config = with_overrides(load_config(config_file, findings), None, policy, mode, cmd, insecure=insecure)
+    config = with_overrides(
+        load_config(job.config_file, findings), None, job.policy, job.mode, cmd, insecure=job.insecure
+    )
     if not config.command:
         raise UsageError("no command for the workers; give it after `--`, or as `command:` in the cluster file")
     if config.sync != "none":
         raise UsageError(f"sync: {config.sync}: in Kubernetes the code is in the image; set sync: none")
     options = JobOptions(
-        name=name or config.name,
-        image=image,
-        namespace=namespace,
-        pull_secret=pull_secret,
-        pull_always=pull_always,
-        claim=claim,
-        run_dir=run_dir or RUN_DIR,
-        resume=None if resume is None else str(resume),
-        shm=times(shm, 1),
-        restarts=restarts,
-        probe=probe,
+        name=pods.name or config.name,
+        image=pods.image,
+        namespace=pods.namespace,
+        pull_secret=pods.pull_secret,
+        pull_always=pods.pull_always,
+        claim=pods.claim,
+        run_dir=job.run_dir or RUN_DIR,
+        resume=None if job.resume is None else str(job.resume),
+        shm=times(pods.shm, 1),
+        restarts=pods.restarts,
+        probe=pods.probe,
     )
     if not options.run_dir.startswith("/"):
-        raise UsageError(f"--run-dir: {run_dir!r}: a volume is mounted there, so give the whole path, such as /runs")
+        raise UsageError(
+            f"--run-dir: {job.run_dir!r}: a volume is mounted there, so give the whole path, such as /runs"
+        )
     config = with_hosts(config)
-    groups = pod_groups(config, options.name, memory, _labels(nodes))
+    groups = pod_groups(config, options.name, pods.memory, _labels(pods.nodes))
     secret = JobSecret(secrets.token_hex(32), Authority(time.time()).issue(NAME)).files
     secret[CLUSTER_FILE] = dump_config(with_addresses(resolved(config), groups, options.run_dir))
     made = manifests(kind, options, groups, secret)

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import click
 from rich.text import Text
 
 from dynamix_ps.cli.host_options import given_to_unnamed, host_options
+from dynamix_ps.cli.one_value import Command, one_value
 from dynamix_ps.cli.policy_name import POLICY_NAMES, PolicyName
 from dynamix_ps.config.host_list import as_list, chosen_hosts
 from dynamix_ps.config.load import check_rules, load_config
@@ -26,14 +28,26 @@ from dynamix_ps.terminal import make_console, print_line
 _MODES = ("adapt", "observe", "off")
 
 
+@dataclass(frozen=True, slots=True)
+class JobChoice:
+    """What the command line says about a job."""
+
+    config_file: Path
+    resume: Path | None
+    run_dir: str | None
+    policy: str | None
+    mode: str | None
+    insecure: bool
+
+
 def job_options(command: Command) -> Command:
-    """The options that say which job it is."""
+    """The options that say which job it is; the command gets them as `job`."""
+    command = one_value("job", JobChoice)(command)
     for option in reversed(_JOB_OPTIONS):
         command = option(command)
     return command
 
 
-Command = TypeVar("Command", bound=Callable[..., Any])
 _JOB_OPTIONS = (
     click.option("-c", "--config", "config_file", required=True, type=click.Path(path_type=Path), help="Cluster file."),
     click.option("--resume", type=click.Path(path_type=Path), help="Checkpoint to continue from."),
@@ -56,17 +70,12 @@ _JOB_OPTIONS = (
 @host_options
 @click.argument("cmd", nargs=-1, type=click.UNPROCESSED)
 def command(
-    config_file: Path,
+    job: JobChoice,
     dry: bool,
-    resume: Path | None,
-    run_dir: str | None,
-    policy: str | None,
-    mode: str | None,
     listed: str | None,
     hostfile: Path | None,
     include: str | None,
     exclude: str | None,
-    insecure: bool,
     cmd: tuple[str, ...],
 ) -> int:
     """Run all roles of a cluster file on its hosts.
@@ -79,21 +88,21 @@ def command(
     Example:
       dynamix launch -c configs/demo.yaml -- python train.py --epochs 3
     """
-    config = load_config(config_file, findings if dry else findings_at_start)
+    config = load_config(job.config_file, findings if dry else findings_at_start)
     given = given_to_unnamed(config.cluster.hosts, listed, hostfile)
     known = config.cluster.hosts if given is None else allocated_hosts(given, config)
     hosts = chosen_hosts(known, listed, hostfile, include, exclude)
-    config = with_overrides(config, run_dir, policy, mode, cmd, hosts, insecure)
+    config = with_overrides(config, job.run_dir, job.policy, job.mode, cmd, hosts, job.insecure)
     console = make_console()
     if dry:
         check_command(config.command)
         if config.has_arbitrator:
             check_policy(config)
-        dry_run(config, config_file, resume, console)
+        dry_run(config, job.config_file, job.resume, console)
         return 0
     if given is not None and hosts:
         print_line(console, Text(_about(given, config)))
-    return run_job(config, sys.argv, resume, console, given=given)
+    return run_job(config, sys.argv, job.resume, console, given=given)
 
 
 def _about(given: Allocation, config: Config) -> str:

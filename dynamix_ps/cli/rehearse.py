@@ -6,6 +6,7 @@ import os
 import secrets
 import signal
 import sys
+from dataclasses import dataclass
 from datetime import datetime, timezone
 from importlib.util import find_spec
 from pathlib import Path
@@ -15,6 +16,7 @@ import click
 from rich.console import Console
 from rich.table import Table
 
+from dynamix_ps.cli.one_value import one_value
 from dynamix_ps.cli.policy_name import POLICY_NAMES
 from dynamix_ps.config.load import check_rules, load_config
 from dynamix_ps.config.policies import check_name
@@ -67,7 +69,18 @@ class _Target(click.ParamType[tuple[str | None, float | None]]):
             return number, None
 
 
+@dataclass(frozen=True, slots=True)
+class StudyChoice:
+    """What the command line says about the runs of a study."""
+
+    scenarios: tuple[str, ...]
+    policies: tuple[str, ...]
+    seeds: int
+    first_seed: int
+
+
 @click.command(context_settings={"allow_interspersed_args": False, "help_option_names": ["-h", "--help"]})
+@one_value("chosen", StudyChoice)
 @click.option("-c", "--config", "config_file", required=True, type=click.Path(path_type=Path), help="Cluster file.")
 @click.option(
     "--scenario",
@@ -104,10 +117,7 @@ class _Target(click.ParamType[tuple[str | None, float | None]]):
 @click.argument("cmd", nargs=-1, type=click.UNPROCESSED)
 def command(
     config_file: Path,
-    scenarios: tuple[str, ...],
-    policies: tuple[str, ...],
-    seeds: int,
-    first_seed: int,
+    chosen: StudyChoice,
     target: tuple[str | None, float | None] | None,
     against: str | None,
     jobs: int | None,
@@ -135,6 +145,7 @@ def command(
             f"{config_file}: worker {min(config.later)} comes later, and a rehearsal has all workers from its "
             "beginning; remove `later`, or the worker"
         )
+    policies = chosen.policies
     reference = against or (REFERENCE if REFERENCE in policies else policies[-1])
     if reference not in policies:
         policies = (*policies, reference)
@@ -146,9 +157,9 @@ def command(
     study = Study(
         folder=(out or _new_folder(config)).absolute(),
         config=config,
-        scenarios=[scenario_for(config, name) for name in scenarios or (None,)],
+        scenarios=[scenario_for(config, name) for name in chosen.scenarios or (None,)],
         policies=policies,
-        seeds=range(first_seed, first_seed + seeds),
+        seeds=range(chosen.first_seed, chosen.first_seed + chosen.seeds),
         command=argv,
     )
     study.check_settings()

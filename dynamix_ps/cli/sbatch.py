@@ -9,11 +9,10 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Collection, Sequence
-from pathlib import Path
 
 import click
 
-from dynamix_ps.cli.launch import job_options, with_overrides
+from dynamix_ps.cli.launch import JobChoice, job_options, with_overrides
 from dynamix_ps.config.load import load_config
 from dynamix_ps.errors import EnvironmentNotReady, UsageError
 from dynamix_ps.launch.preflight.launch_checks import check_launch
@@ -58,12 +57,7 @@ class _BeforeSbatch(click.Command):
 @click.pass_context
 def command(
     ctx: click.Context,
-    config_file: Path,
-    resume: Path | None,
-    run_dir: str | None,
-    policy: str | None,
-    mode: str | None,
-    insecure: bool,
+    job: JobChoice,
     dry: bool,
 ) -> int:
     """Check a cluster file, write the batch script that launches it on the nodes of a Slurm job, and submit it.
@@ -80,14 +74,16 @@ def command(
     options: tuple[str, ...] = ctx.meta[_SBATCH]
     cmd: tuple[str, ...] = ctx.meta[_COMMAND]
     _check_options(options, [name for param in ctx.command.params for name in param.opts])
-    config = with_overrides(load_config(config_file, findings), run_dir, policy, mode, cmd, insecure=insecure)
-    given = {"--resume": resume and resume.absolute(), "--run-dir": run_dir, "--policy": policy, "--mode": mode}
+    config = load_config(job.config_file, findings)
+    config = with_overrides(config, job.run_dir, job.policy, job.mode, cmd, insecure=job.insecure)
+    resume = job.resume and job.resume.absolute()
+    given = {"--resume": resume, "--run-dir": job.run_dir, "--policy": job.policy, "--mode": job.mode}
     changes = [word for name, value in given.items() if value for word in (name, str(value))]
-    changes += ["--insecure"] * insecure
+    changes += ["--insecure"] * job.insecure
     behind = ["--", *cmd] if cmd else []
-    launch = [sys.executable, "-m", "dynamix_ps", "launch", "-c", str(config_file.absolute())]
+    launch = [sys.executable, "-m", "dynamix_ps", "launch", "-c", str(job.config_file.absolute())]
     script = batch_script(config, options, [*launch, *changes, *behind])
-    check_launch(config, resume)
+    check_launch(config, job.resume)
     if dry:
         click.echo(script, nl=False)
         return 0
