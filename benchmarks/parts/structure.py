@@ -73,7 +73,7 @@ LIMITS = {
     "modules behind dynamix_ps.torch": Limit(163, 100),
     "files of the largest folder": Limit(76, 25),
     "modules of a decision": Limit(31, 15),
-    "calls of a decision": Limit(130, 60),
+    "calls of a decision": Limit(110, 60),
     "class names with several meanings": Limit(4, 0),
     "megabytes of results": Limit(3.9, 4),
 }

@@ -3,7 +3,7 @@
 Some are per worker (LOCAL), some common to all workers (SHARED). The groups network, system, training and global are
 those of DYNAMIX (arXiv 2510.08522, IV-B), which does not publish its exact list and scales. `paper` marks quantities
 that it names; every formula and every other line is chosen by us. An unknown value is NaN here, and 0 with a mask of 0
-after normalisation (ppo/normalise.py). `python -m docs.generate` writes the table of docs/state.md.
+after normalisation (ppo/network.py). `python -m docs.generate` writes the table of docs/state.md.
 
 The formulas take arrays (policy/window_arrays.py), so the arbitrator and the simulator share them.
 """

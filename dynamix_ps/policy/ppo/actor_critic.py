@@ -15,8 +15,7 @@ from numpy.typing import NDArray
 
 from dynamix_ps.errors import PolicyError
 from dynamix_ps.policy.ppo.adam import AdamState
-from dynamix_ps.policy.ppo.network import Array, Params, Shape, forward, initialise, log_softmax, masked
-from dynamix_ps.policy.ppo.normalise import Normaliser
+from dynamix_ps.policy.ppo.network import Array, Normaliser, Params, Shape, forward, initialise, log_softmax, masked
 from dynamix_ps.policy.ppo.rollout import Acted, RolloutBatch
 from dynamix_ps.policy.ppo.settings import PpoSettings
 from dynamix_ps.policy.ppo.update import update

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dynamix_ps.policy.ppo.normalise import Normaliser
+from dynamix_ps.policy.ppo.network import Normaliser
 
 
 class RewardScale:

@@ -16,7 +16,7 @@ from dynamix_ps.policy.learned.features import ALL, NAMES, SHARED
 from dynamix_ps.policy.learned.rewards import GoodputReward
 from dynamix_ps.policy.learned.state import StateBuilder
 from dynamix_ps.policy.model.cluster import ClusterModel
-from dynamix_ps.policy.ppo.normalise import Normaliser
+from dynamix_ps.policy.ppo.network import Normaliser
 from dynamix_ps.policy.window_arrays import arrays_of
 from tests.control_plane import record, run_under, stacked, view
 

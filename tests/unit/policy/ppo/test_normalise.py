@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dynamix_ps.policy.ppo.normalise import LIMIT, Normaliser
+from dynamix_ps.policy.ppo.network import LIMIT, Normaliser
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
