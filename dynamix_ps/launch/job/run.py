@@ -7,7 +7,7 @@ import random
 import secrets
 import sys
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from functools import partial
 from pathlib import Path
@@ -85,13 +85,11 @@ def run_job(
         while True:
             way = target or target_of(config, placement, given)
             authority = Authority.of_run(config)
-            run_id = secrets.token_hex(4)
-            folder = _make_folder(config, run_id, argv)
-            _say(console, f"run folder: {folder.path}")
-            recorder = Recorder(folder, config)
+            records = _begin_records(config, argv)
+            _say(console, f"run folder: {records.folder.path}")
             if starts:
-                recorder.event("job_restarted", restarts=starts, checkpoint=str(resume))
-            run = _Run(config, folder, recorder, run_id, resume, console, interrupts, placement, way, authority)
+                records.recorder.event("job_restarted", restarts=starts, checkpoint=str(resume))
+            run = _Run(config, records, resume, console, interrupts, placement, way, authority)
             try:
                 ending = run.to_its_end()
             except DynamixError as error:
@@ -99,7 +97,7 @@ def run_job(
             code = run.conclude(ending)
             if not ending.by_loss:
                 return code
-            checkpoint = folder.newest_checkpoint() or resume
+            checkpoint = records.folder.newest_checkpoint() or resume
             say = partial(_say, console)
             again = start_over(config, run.hosts_given_up, checkpoint, starts, interrupts, say)
             if again is None:
@@ -131,7 +129,17 @@ def dry_run(config: Config, config_file: Path, resume: Path | None, console: Con
             print_line(console, Text(as_shell(spec)))
 
 
-def _make_folder(config: Config, run_id: str, argv: Sequence[str]) -> RunFolder:
+@dataclass(frozen=True, slots=True)
+class _Records:
+    """The name of a run, and where its records go."""
+
+    run_id: str
+    folder: RunFolder
+    recorder: Recorder
+
+
+def _begin_records(config: Config, argv: Sequence[str]) -> _Records:
+    run_id = secrets.token_hex(4)
     folder = RunFolder.create(Path(config.run_dir), config.name, datetime.now(timezone.utc), run_id)
     try:
         folder.write_config(config)
@@ -139,7 +147,7 @@ def _make_folder(config: Config, run_id: str, argv: Sequence[str]) -> RunFolder:
     except OSError as error:
         raise EnvironmentNotReady(f"cannot write {error.filename or folder.path}: {error.strerror}") from error
     folder.link_latest()
-    return folder
+    return _Records(run_id, folder, Recorder(folder, config))
 
 
 def _make_place(run_id: str, config_file: Path, run_dir: Path, resume: Path | None, ports: tuple[int, int]) -> RunPlace:
@@ -165,9 +173,7 @@ class _Run:
     def __init__(
         self,
         config: Config,
-        folder: RunFolder,
-        recorder: Recorder,
-        run_id: str,
+        records: _Records,
         resume: Path | None,
         console: Console,
         interrupts: Interrupts,
@@ -175,9 +181,9 @@ class _Run:
         target: Target,
         authority: Authority | None,
     ) -> None:
-        self._config, self._folder, self._recorder = config, folder, recorder
+        self._config, self._folder, self._recorder = config, records.folder, records.recorder
         self._target, self._authority = target, authority
-        self._run_id, self._resume = run_id, resume
+        self._run_id, self._resume = records.run_id, resume
         self._console, self._interrupts, self._placement = console, interrupts, placement
         self._heterogeneity = "none: the run did not begin"
         self._last_lines: dict[str, tuple[str, ...]] = {}
