@@ -1,7 +1,7 @@
-"""The coordinator of membership as a service: streams of roles around the pure one (dynamix_ps/membership).
+"""The coordinator of membership as a service: streams of roles around the pure coordinator (dynamix_ps/membership).
 
-One message after the other goes through the coordinator. What it records is on disk before anybody hears of it, so a
-restarted arbitrator knows every member that others know.
+The coordinator takes in one message after the other. Its records are on disk before any role hears of them, so a
+restarted arbitrator knows every member that a role knows.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from dynamix_ps.membership.messages import (
 )
 from dynamix_ps.rpc.refusals import MalformedMessageError
 
-TICK_S = 0.1  # suspicions are confirmed, and leases run out, also while nobody says anything
+TICK_S = 0.1  # between checks of suspicions and leases while no role sends anything
 _MAY_TELL: Mapping[str, tuple[type, ...]] = {
     "worker": (Join, Suspect, Waiting, Status, Ready, Leave),
     "server": (Join, Suspect, Waiting, Fenced),
@@ -68,13 +68,13 @@ class Coordination:
     """The service of one elastic job.
 
     Args:
-        coordinator: it has the records of earlier ones of this job.
-        file: gets its records.
-        notes: gets what people shall know: `lost` processes, what the `members` are after a change, that the job is
-            `short_of_workers` and waits for some, and that it is `finishing` as none came.
-        on_lost: called with the rank of a worker that is lost.
-        on_left: called with that of one that has left.
-        gauges: get how many members there are, and who is lost; None: there is no endpoint.
+        coordinator: has the records of earlier coordinators of this job.
+        file: gets the coordinator's records.
+        notes: gets lines for users: `lost` processes, the `members` after a change, `short_of_workers` when the job
+            waits for workers, and `finishing` when none came and the job ends.
+        on_lost: called with the rank of a lost worker.
+        on_left: called with the rank of a worker that has left.
+        gauges: get the number of members, and every loss; None: there is no endpoint.
         clock: monotonic seconds.
     """
 
@@ -93,14 +93,14 @@ class Coordination:
         self._shown = (0, 0)  # workers and servers, as the gauges have them
         self._told: asyncio.Queue[_Told] = asyncio.Queue()
         self._streams: dict[Process, asyncio.Queue[FromCoordinator | None]] = {}  # None: the stream is over
-        self._began_s: float | None = None  # the change that is under way
-        self._short = self._finishing = False  # as far as people know
+        self._began_s: float | None = None  # when the present change began
+        self._short = self._finishing = False  # as last noted
 
     async def run(self) -> None:
         """Serve until cancelled."""
         members = self._coordinator.members
         there = {process.slot for process in members.workers}
-        for process in members.gone:  # as earlier arbitrators of this job have found
+        for process in members.gone:  # lost under earlier arbitrators of this job
             if process.role == "worker" and process.slot not in there:
                 self._on_lost(process.slot)
         await self._send(self._coordinator.restart(self._clock()))
@@ -117,10 +117,11 @@ class Coordination:
     async def membership(
         self, sender: Process, messages: AsyncIterator[ToCoordinator | None]
     ) -> AsyncIterator[FromCoordinator]:
-        """What the coordinator says to `sender`, which is a member from now on unless it is a launcher.
+        """The coordinator's messages to `sender`. Unless `sender` is a launcher, it is a member from now on.
 
-        `messages` is what it tells; None is a sign of life. The stream ends with them, or when a later one of the same
-        process begins; after `Leave` when the coordinator has taken it in. Raises RefusalError.
+        `messages` are those of `sender`; None is a sign of life. The returned stream ends when `messages` end, or when
+        the same process opens another stream. After a `Leave` it ends once the coordinator has taken the `Leave` in.
+        Raises RefusalError.
         """
         outgoing: asyncio.Queue[FromCoordinator | None] = asyncio.Queue()
         if (earlier := self._streams.get(sender)) is not None:
@@ -141,7 +142,7 @@ class Coordination:
                 del self._streams[sender]
 
     async def _listen(self, sender: Process, messages: AsyncIterator[ToCoordinator | None]) -> bool:
-        """Take in what a role tells, until it ends. Returns whether it has left."""
+        """Queue the messages of a role until they end. Returns whether the role has left."""
         left = False
         async for message in messages:
             if message is not None and not isinstance(message, _MAY_TELL[sender.role]):
@@ -159,7 +160,7 @@ class Coordination:
         return self._coordinator.on_message(sender, self._named(message), now_s)
 
     def _named(self, message: ToCoordinator) -> ToCoordinator:
-        """The same of the process that is now in the slot, where the one who tells knows only that."""
+        """The message, with the process that is now in the slot if the sender of a `Suspect` knows only the slot."""
         if not isinstance(message, Suspect) or message.process.incarnation:
             return message
         wanted = message.process
@@ -168,7 +169,7 @@ class Coordination:
         return Suspect(next(found, wanted))
 
     async def _send(self, output: Output) -> None:
-        """First the records to disk, then the messages out."""
+        """Write the records to disk, then send the messages."""
         if output.records:
             await asyncio.to_thread(self._file.append, output.records)
         for record in output.records:
@@ -196,7 +197,7 @@ class Coordination:
             self._gauges.members(*there)
 
     def _tell_shortage(self) -> None:
-        """Say that too few are left, and when nobody has come in time."""
+        """Note that too few workers are left, and later that no worker has joined in time."""
         coordinator, settings = self._coordinator, self._coordinator.settings
         short, finishing = coordinator.short_of_workers, coordinator.finish is not None
         too_few = {"workers": len(coordinator.members.workers), "min_workers": settings.min_workers}

@@ -25,7 +25,7 @@ DECISIONS = ("plan", "kept", "observed")  # kinds that close a window
 
 @dataclass(frozen=True, slots=True)
 class Resumed:
-    """What earlier arbitrators of this run journaled; `plan` is None if they published none of theirs or a worker's."""
+    """What earlier arbitrators of this run journaled. `plan` is None if they published no plan."""
 
     plan: Plan | None = None
     window: int = -1  # the newest decided window
@@ -70,7 +70,7 @@ class Journal:
 
 
 def _as_json(line: Mapping[str, Any]) -> str:
-    """Most lines are plain values already, which the encoder takes as they are."""
+    """One line of JSON. The encoder takes most lines as they are; only the others are converted first."""
     try:
         return json.dumps(line, allow_nan=False)
     except (TypeError, ValueError):
@@ -118,7 +118,7 @@ def replay(file: Path) -> Resumed:
 
 
 def _newer(plan: Plan | None, other: Plan) -> Plan:
-    """The newer one: that of a decision may come after one that was made while it was written to disk."""
+    """The newer plan. A decision's line may follow that of a newer plan, made while the decision was being written."""
     return other if plan is None or other.version >= plan.version else plan
 
 

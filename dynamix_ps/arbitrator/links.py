@@ -1,9 +1,10 @@
 """Joins what workers and servers report of the same TCP connections into one view per worker's link. Pure.
 
 Two endpoints identify a connection: the local end of one side is the remote end of the other. Each side counts the
-bytes that the other end acknowledged and the bytes it received itself, so bytes are known twice; the view keeps their
-difference. Only the sender knows retransmissions and busy time. If the reports of the two sides cover different times,
-for example because windows are shorter than the servers' interval, the difference means nothing and is NaN.
+bytes that the other side acknowledged and the bytes that it received. So both sides report the same bytes, and the view
+keeps the difference of the two counts. Only the sender knows retransmissions and busy time. If the reports of the two
+sides cover different times, for example because windows are shorter than the servers' interval, the difference means
+nothing and is NaN.
 
 Rates cover the time from the newest report before the previous window closed to the newest report now, by each role's
 own clock. Clocks of different machines are never compared; an age counts from the arrival of a report.

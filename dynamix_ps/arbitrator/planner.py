@@ -1,4 +1,4 @@
-"""From a policy's answer to a plan: the guard, and the version numbers of plans. Pure; any answer gives a result."""
+"""From a policy's answer to a plan: the guard, and version numbers. Pure; every answer gives a plan that is safe."""
 
 from __future__ import annotations
 
@@ -22,10 +22,9 @@ class Guarded:
 def guard(proposed: Sequence[float], current: Sequence[int], bounds: Bounds, largest_total: float = NAN) -> Guarded:
     """Sizes within every worker's bounds, for any proposal.
 
-    Where they exceed `largest_total` together, all are smaller in proportion, as far as the bounds allow.
-
-    NaN keeps that worker's current size. A proposal of the wrong length, or one that is 0 for all workers, keeps all
-    current sizes. The result is always within the bounds.
+    Sizes that together exceed `largest_total` shrink in proportion, as far as the bounds allow. NaN keeps a worker's
+    current size. A proposal of the wrong length, or of 0 for all workers, keeps all current sizes. The result is always
+    within the bounds.
     """
     if len(proposed) == len(current):
         numbers = (now if math.isnan(value) else value for value, now in zip(proposed, current, strict=True))

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from dynamix_ps.messages import PeerStatus
 from dynamix_ps.rpc.refusals import MalformedMessageError, StaleIncarnationError, UnknownWorkerError
 
-LARGEST_RETIRED = 10_000  # processes that were replaced; more do not come from restarts (chosen by us)
+LARGEST_RETIRED = 10_000  # replaced processes; restarts alone never cause more (chosen by us)
 
 
 @dataclass(slots=True)
@@ -23,8 +23,8 @@ class _Entry:
 class Registry:
     """Leases of the workers 0..n_workers-1.
 
-    A worker is *absent* when it left or its lease of `lease_s` ran out. The lease of a worker that never registered
-    starts with the first registration of any worker, so that the first decision waits for all of them.
+    A worker is *absent* when it has left, is lost, or its lease of `lease_s` has run out. The lease of a worker that
+    never registered starts with the first registration of any worker. So the first decision waits for all workers.
 
     All `now_s` are seconds of one monotonic clock.
     """
@@ -34,7 +34,7 @@ class Registry:
         self._lease_s = lease_s
         self._entries: dict[int, _Entry] = {}
         self._retired = set(retired)
-        self._lost: set[int] = set()  # until another process has their place
+        self._lost: set[int] = set()  # ranks; until another process takes the place
         self._first_s: float | None = None
 
     def register(self, rank: int, incarnation: str, now_s: float) -> bool:
@@ -80,7 +80,7 @@ class Registry:
         return new
 
     def lose(self, rank: int) -> None:
-        """The job goes on without this worker: nobody waits for it, until another one registers in its place."""
+        """The job goes on without this worker. No decision waits for its place until another process takes it."""
         self._lost.add(rank)
 
     def expire(self, now_s: float) -> tuple[int, ...]:

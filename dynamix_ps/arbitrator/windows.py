@@ -1,4 +1,4 @@
-"""Collects the window records of all workers and says which window can be decided. Pure; time is passed in."""
+"""Collects the window records of all workers and finds the window that can be decided. Pure; time is passed in."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from dynamix_ps.messages import WindowRecord
 
 MAX_OPEN_WINDOWS = 8  # with more undecided windows, the oldest is dropped
 MAX_AHEAD = 4  # windows that one worker can be ahead of all others, by delays of reports alone (chosen by us)
-MANY = 10  # windows that a worker reports and none of which is decided: that is no delay (chosen by us)
-LASTING = 8  # reports in a row by which a worker is believed that no other worker confirms (chosen by us)
+MANY = 10  # windows a worker reports while none is decided; more than a delay (chosen by us)
+LASTING = 8  # reports in a row after which a worker that is far ahead of all others counts (chosen by us)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,11 +52,11 @@ class Windows:
         self._n_workers = n_workers
         self._closed = closed
         self._open: dict[int, _Open] = {}
-        self._newest: dict[int, int] = {}  # the newest window that a rank has reported
+        self._newest: dict[int, int] = {}  # the newest reported window, by rank
         self._far_ahead: dict[int, _FarAhead] = {}  # by rank
         self._last_duration_s = 0.0
-        self._since: dict[int, int] = {}  # windows that a rank has reported since one was closed
-        self._waiting_s: float | None = None  # from the first of them on
+        self._since: dict[int, int] = {}  # reported windows since the last closed one, by rank
+        self._waiting_s: float | None = None  # when the first of them was reported
 
     def add(self, record: WindowRecord, now_s: float, live: Callable[[], AbstractSet[int]] = frozenset) -> bool:
         """Take a record in. Returns whether a record counts now. `live` tells which workers report too."""

@@ -1,17 +1,17 @@
 """What a policy is: it sees one closed window and answers with batch sizes.
 
-Any subclass of `Policy` with a `name` and a `decide` is one. A cluster file names it as `policy.name:
-package.module:Class`; its constructor is called by keyword, with what it names among
+Every subclass of `Policy` with a `name` and a `decide` is a policy. A cluster file names it as `policy.name:
+package.module:Class`. Its constructor is called by keyword, with those of these parameters that it has:
 
     n_workers   number of workers
     rng         numpy.random.Generator, the only source of random numbers
     config      the whole cluster file, `config.schema.Config`
     resume      for a `Learner`: the file that `save` wrote before the arbitrator was restarted, or None
 
-and with every key of `policy.options`. It raises PolicyError or ValueError for options that it cannot use.
+and with every key of `policy.options`. The constructor raises PolicyError or ValueError for options that it cannot use.
 
-Policies are pure: no clock, no I/O, no random numbers but those of the generator they were made with, so the
-same views in the same order give the same answers. They may remember earlier views.
+Policies are pure: no clock, no I/O, and random numbers only from `rng`. So the same views in the same order give the
+same answers. A policy may remember earlier views.
 """
 
 from __future__ import annotations
@@ -64,14 +64,14 @@ class View:
 def reference_batch(records: Iterable[WindowRecord | None], first_sizes: Sequence[int]) -> int:
     """The global batch for which the learning rate is tuned.
 
-    It is the sum of the first sizes, unless workers report another one: that of the checkpoint that they go on from.
+    Workers that resume from a checkpoint report it. Otherwise it is the sum of the first sizes.
     """
     told = (record.lr_batch for record in records if record is not None)
     return next((round(batch) for batch in told if batch > 0), sum(first_sizes))
 
 
 def largest_total(records: Iterable[WindowRecord | None]) -> float:
-    """What the sizes of all workers are at most, together: a pass over the data. NaN where no worker tells it."""
+    """The largest sum of all sizes: a pass over the data. NaN if no worker reports how long a pass is."""
     return max((record.data_size for record in records if record is not None and record.data_size >= 1), default=NAN)
 
 
@@ -85,8 +85,8 @@ class Decision:
 
     batch_sizes: tuple[int, ...]
     reward: float | None = None
-    note: str = ""  # what people shall be told about it; empty: nothing
-    fallback: bool = False  # made in place of the policy, which was doing worse (safety_net.py)
+    note: str = ""  # for users; empty: there is nothing to say
+    fallback: bool = False  # by the safety net instead of the policy (safety_net.py)
     lr_step: float | None = None
 
 
@@ -115,10 +115,10 @@ def _is_number(value: object) -> bool:
 
 @runtime_checkable
 class Learner(Protocol):
-    """A policy that learns from what its decisions brought, while decisions go on.
+    """A policy that learns from the results of its decisions, while decisions go on.
 
-    One update at a time: `begin_update` and `finish_update` are called between decisions, and what the first
-    returns is called between the two, in another thread, with `decide` going on in this one.
+    One update at a time. `begin_update` and `finish_update` are called between decisions. The function that
+    `begin_update` returns is called in another thread, while `decide` is called in this one.
     """
 
     @property
@@ -127,16 +127,16 @@ class Learner(Protocol):
         ...
 
     def begin_update(self) -> Callable[[], Any]:
-        """Take out what was collected. The function returned learns from it, which may take long, on copies."""
+        """Take out the collected results. The returned function learns from them on copies, which may take long."""
         ...
 
     def finish_update(self, finished: Any) -> Mapping[str, Any]:
-        """Put to use what that function returned, and return the diagnostics.
+        """Use the result of that function, and return diagnostics.
 
-        Among them `accepted`: 0 if the weights stay what they were, because the new ones are not finite.
+        `accepted` among them is 0 if the weights stay, because the new weights are not finite.
         """
         ...
 
     def save(self, file: Path) -> None:
-        """Write all that a later process needs to go on. Atomic; in another thread, as the update. Raises OSError."""
+        """Write all that a later process needs to go on. Atomic; called in another thread. Raises OSError."""
         ...

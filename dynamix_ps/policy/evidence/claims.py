@@ -2,10 +2,11 @@
 
 A proposal claims that workers are faster or slower than their present shares say, and that another global batch is
 better. The claim about a worker counts if its mean over the windows since the last plan exceeds SURE standard
-deviations of a mean of so many of the worker's own times, or if it exceeds AT_ONCE of one time in the newest window.
-One such worker is enough, as shares add up to 1. The claim about the global batch counts in the same way, where the
-standard deviation is that of the claims themselves: they rest on the noise scale, whose estimates scatter more than any
-time. All of this is chosen by us.
+deviations of a mean of as many times of that worker. It also counts if the claim of the newest window exceeds AT_ONCE
+standard deviations of one time. One such worker is enough, as shares add up to 1.
+
+The claim about the global batch counts in the same way, with the standard deviation of the claims themselves: they rest
+on the noise scale, whose estimates scatter more than any time. All of this is chosen by us.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ BATCH_DEVIATION = 0.05  # of log(B), assumed
 
 
 class Counts(NamedTuple):
-    """What of a proposal counts."""
+    """Which claims of a proposal count."""
 
     shares: bool
     batch: bool
@@ -46,7 +47,7 @@ class Claims:
         self._batches.clear()
 
     def see(self, planned: Sequence[int], wanted: Sequence[float], deviations: Array) -> Counts:
-        """The sizes of the plan in force, and those that a policy wants in their place, for the same workers.
+        """Compare the sizes of the plan in force with the sizes that a policy wants for the same workers.
 
         Args:
             deviations: of the logarithms of the workers' times, (workers,).

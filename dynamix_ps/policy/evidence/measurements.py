@@ -6,8 +6,8 @@ that is to be measured, and in a window of a second a hundredth.
 
 The scatter of a value is taken from differences between successive windows: their median, over 0.954, which is its
 ratio to the standard deviation of a normally distributed value. So a lasting change of speed, which is one large
-difference, hardly counts as scatter. Until some differences are known, an assumption counts as much as ASSUMED of them:
-RELATIVE for any window, and SHORT_S over its length for what comes in single events. All numbers are chosen by us.
+difference, hardly counts as scatter. Until some differences are known, an assumption counts as much as ASSUMED
+differences: RELATIVE for any window, and SHORT_S over its length for single events. All numbers are chosen by us.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ RELATIVE = 0.05  # times of windows of some seconds scatter by 4 %
 SHORT_S = 0.05  # single events: where processes share cores, workers differ by as much over a second
 ASSUMED = 3  # differences
 KEPT_DIFFERENCES = 9  # differences, the newest
-LARGEST = 2.0  # times the assumption; what differs by more is no scatter: speeds change all the time
+LARGEST = 2.0  # times the assumption; larger differences are changes of speed, not scatter
 _MEDIAN_OF_DIFFERENCE = 0.954  # 0.6745 * sqrt(2)
 
 # a difference of two times has twice the variance of one; that of a time and a smoothed mean of earlier ones has less
@@ -75,7 +75,7 @@ class JoinedWindows:
         self.duration_s += trained_s(view)
 
     def joined(self) -> View:
-        """All of them as one window, with what the newest one tells of plan, bounds and network."""
+        """All windows as one, with plan, bounds and network of the newest window."""
         newest = self._views[-1]
         if len(self._views) == 1:
             return newest
@@ -83,7 +83,7 @@ class JoinedWindows:
         return replace(newest, records=tuple(_joined([one for one in rows if one is not None]) for rows in of_ranks))
 
     def take(self) -> View:
-        """The same, and begin anew."""
+        """The joined window; then begin anew."""
         joined = self.joined()
         self._views, self.duration_s = [], 0.0
         return joined
@@ -95,12 +95,12 @@ def trained_s(view: View) -> float:
 
 
 def away_s(records: Iterable[WindowRecord]) -> float:
-    """How long the worker that did other things than training for longest did so."""
+    """The longest time that a worker spent on other things than training."""
     return max((record.outside_s for record in records if record.outside_s > 0), default=0.0)
 
 
 def _joined(records: Sequence[WindowRecord]) -> WindowRecord | None:
-    """One record of several successive ones of a worker; None: there is none."""
+    """Successive records of a worker as one record; None if there are none."""
     if len(records) < 2:
         return records[0] if records else None
     sums = map(_known_sum, zip(*map(_summed, records), strict=True))
@@ -189,7 +189,7 @@ class ComputeSpeeds:
 
 
 def _relative(times_s: Array) -> Array:
-    """Logarithms of times over their geometric mean: what a machine that serves all workers does to all is left out."""
+    """Logarithms of times over their geometric mean. So delays that all workers share are left out."""
     logs = np.log(times_s)
     known = np.isfinite(logs)
     return logs - (logs[known].mean() if known.any() else 0.0)

@@ -1,12 +1,12 @@
 """Whether a new plan has made training slower. Pure.
 
-A plan is on trial while at most KEPT windows of it are known. It is worse if its samples per second are below those of
-the plan before by more than the scatter of both explains (SURE standard deviations). In addition, the sizes before must
-be faster now, by what is known of the workers' computing, or the loss must have lasted for LASTING windows: a machine
-that becomes busy looks like a bad plan at first.
+A plan is on trial while at most KEPT windows of it are known. A plan is worse if its samples per second are below those
+of the plan before by more than the scatter of both explains (SURE standard deviations). In addition, the workers'
+measured computing times must show that the earlier sizes would be faster now, or the loss must have lasted for LASTING
+windows: at first, a machine that becomes busy looks like a bad plan.
 
-A smaller global batch takes more steps for the same samples, and costs samples per second on purpose. It is worse only
-if it is slower than the first sizes as well. All of this is chosen by us.
+A smaller global batch takes more steps for the same samples, and costs samples per second on purpose. Such a plan is
+worse only if it is also slower than the first sizes. All of this is chosen by us.
 """
 
 from __future__ import annotations
@@ -50,7 +50,8 @@ class Trial:
 
         Args:
             on_trial: sizes that differ from those before are a policy's choice.
-            jumped: a worker's speed has. From the second window on, the plan is not the reason: its trial ends.
+            jumped: the speed of a worker has jumped. From a plan's second window on, the plan is not the reason, and
+                its trial ends.
         """
         if jumped and self._rates and sizes == self._sizes:
             self._before = None

@@ -1,9 +1,8 @@
 """The networks, and the normaliser of their inputs: a policy and a critic, each an MLP with two tanh layers.
 
-All rows are evaluated at once.
-
-All weights are in one vector; Adam, the gradient's norm and checks work on it, and the layers are views of it.
-Forward and backward passes keep its type: float32 normally, float64 to check gradients.
+Every network evaluates all rows at once. All weights are in one vector; Adam, the gradient's norm and checks work on
+it, and the layers are views of it. Forward and backward passes keep its type: float32 normally, float64 to check
+gradients.
 """
 
 from __future__ import annotations
@@ -19,7 +18,6 @@ from numpy.typing import NDArray
 
 Array = NDArray[np.floating[Any]]
 Layers = tuple[tuple[Array, Array], ...]  # (weight (inputs, outputs), bias (outputs,)) of each layer
-
 
 LIMIT = 5.0  # normalised values are cut off here
 _SMALLEST_STD = 1e-6
