@@ -57,12 +57,12 @@ class ServerMember:
         self._watch = threading.Thread(target=self._watch_losses, name="dynamix-losses", daemon=True)
 
     def start(self) -> None:
-        """This server is a member from now on. Returns at once."""
+        """Make this server a member. Returns at once."""
         self._member.start()
         self._watch.start()
 
     def close(self) -> None:
-        """All workers have left. Waits a few seconds at most."""
+        """End the membership after all workers have left. Waits a few seconds at most."""
         self._closing.set()
         self._member.close()
         self._watch.join(2 * _LOOK_S)
@@ -74,14 +74,14 @@ class ServerMember:
             self._member.waits(frozenset(worker for worker in self._workers if worker.slot in silent))
 
     def _suspect_lost(self, timeout_s: float) -> None:
-        """The workers whose connections have closed, and the first one within this time."""
+        """Suspect the workers whose connections have closed; waits this time for the first."""
         while (loss := self._plane.next_loss(timeout_s)) is not None:
             if loss.kind == "worker":
                 self._suspect(loss.rank)
             timeout_s = 0.0
 
     def _suspect(self, slot: int) -> None:
-        """The worker in this slot, unless its loss is decided already: then another one may come in its place."""
+        """Suspect the worker in this slot, unless its loss is decided already: a joiner may then take the slot."""
         if not self._workers:
             self._member.suspect("worker", slot)
         for worker in self._workers:
@@ -135,6 +135,6 @@ def _member_here() -> ServerMember:
 
 
 def _end(reason: str) -> None:
-    """The others count this server as lost: it gets nothing any more."""
+    """End this server: the others count it as lost, and send it nothing."""
     print(f"error: the job goes on without this server: {reason}", file=sys.stderr, flush=True)
     os._exit(PeerLostError.exit_code)

@@ -1,7 +1,7 @@
 """Ends a server or the scheduler when the others are gone, which BytePS itself would wait for without end.
 
-A launcher ends all roles anyway. This is for roles that are started by hand: a killed worker closes its connections,
-those to a host that is cut off are closed by the kernel, and a role whose workers have all gone has nothing left to do.
+A launcher ends all roles anyway; this module serves roles that are started by hand. A killed worker closes its
+connections, and the kernel closes connections to a host that is cut off. A role without workers has nothing left to do.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _IDLE_S, _PROBE_EVERY_S, _PROBES = 30, 15, 6  # a host that is cut off counts as
 
 
 class Peers(NamedTuple):
-    """Who this role is connected to at one moment."""
+    """The roles that this role is connected to at one moment."""
 
     scheduler: bool
     dialled: int  # connections that this role opened to other roles
@@ -55,7 +55,7 @@ class Absence:
         self._since_s: float | None = None
 
     def see(self, now_s: float, peers: Peers) -> float:
-        """Seconds since the last of them has gone; 0 while one is there, or before the first has come."""
+        """Seconds since the last peer has gone; 0 while a peer is there, or before the first has come."""
         self._seen = Peers(
             self._seen.scheduler or peers.scheduler,
             max(self._seen.dialled, peers.dialled + peers.left),

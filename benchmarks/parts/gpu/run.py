@@ -149,7 +149,7 @@ def _end(output: str) -> str:
 def launch(
     machine: Machine, plane: str, mode: str, *options: str, sizes: tuple[int, int] = SIZES, settings: str = ""
 ) -> tuple[int, str, list[Figures]]:
-    """Run two workers in this mode of gpu_worker: exit code, errors or end of output, figures of each worker.
+    """Run two workers in this mode of worker.py: exit code, errors or end of output, figures of each worker.
 
     `settings`: further lines of the cluster file.
     """

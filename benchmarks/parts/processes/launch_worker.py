@@ -1,7 +1,7 @@
-"""What the workers of `benchmarks.parts.launch` run: `python -m benchmarks.parts.processes.launch_worker WAY FOLDER`.
+"""A worker of `benchmarks.parts.launch`: `python -m benchmarks.parts.processes.launch_worker WAY FOLDER`.
 
-Each notes in the folder when its first iteration was over. A worker of the way `light` does without torch: it says what
-a hook says of its start and its end, and trains nothing.
+A worker notes in the folder when its first iteration was over. A worker of the way `light` runs without torch: it
+reports its start and its end as a hook does, and trains nothing.
 """
 
 from __future__ import annotations

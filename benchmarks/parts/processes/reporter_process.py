@@ -1,4 +1,4 @@
-"""A process that stands for many workers towards the arbitrator: of each one connection, its calls and its stream."""
+"""A process that acts as many workers towards the arbitrator: each has its connection, its calls and its stream."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ class _Arrivals:
         self._all = asyncio.Event()
 
     def begin(self) -> None:
-        """What comes from now on counts."""
+        """Count the plans that arrive from now on."""
         self._moments_s = []
         self._all.clear()
 
@@ -157,7 +157,7 @@ class _Worker:
         call.open(await send(call.seal(request), metadata=metadata, timeout=_CALL_S, wait_for_ready=True))
 
     def check(self) -> None:
-        """Raises what has ended its stream or its heartbeats."""
+        """Raises the error that has ended the stream or the heartbeats of the worker."""
         for task in self._tasks:
             if task.done():
                 task.result()
