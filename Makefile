@@ -141,8 +141,8 @@ bench-parts: setup
 	$(BIN)/python -m benchmarks.parts.sim_speed --json bench-sim-speed.json
 	$(BIN)/python -m benchmarks.parts.ppo_reference --json bench-ppo-reference.json
 	$(BIN)/python -m benchmarks.parts.first_hour --json bench-first-hour.json  # an hour and a half
-	$(BIN)/python -m benchmarks.studies.calibration --json bench-calibration.json
-	$(BIN)/python -m benchmarks.studies.policies --json bench-policies.json
+	$(BIN)/python -m benchmarks.studies.bed.calibration --json bench-calibration.json
+	$(BIN)/python -m benchmarks.studies.clusters.policies --json bench-policies.json
 
 clean:
 	rm -rf $(VENV) build dist site *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis bench-*.json

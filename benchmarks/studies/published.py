@@ -19,11 +19,10 @@ from pathlib import Path
 from benchmarks.report.grid_page import with_ours
 from benchmarks.report.one_race import interval
 from benchmarks.report.page import RESULTS, markdown, update_page
-from benchmarks.studies import bed_clock, gpt_cells, gpt_page, stigmergy, transfer_rehearsed_cells
-from benchmarks.studies import transfer_rehearsed_page as transfer_page
-from benchmarks.studies.agent import runs_of, whole
-from benchmarks.studies.agent_answers import Answer, Runs
-from benchmarks.studies.agent_cells import (
+from benchmarks.studies.agent import transfer_rehearsed_cells
+from benchmarks.studies.agent import transfer_rehearsed_page as transfer_page
+from benchmarks.studies.agent.answers import Answer, Runs
+from benchmarks.studies.agent.cells import (
     AGENT,
     BEST_STATIC,
     MODEL,
@@ -35,15 +34,19 @@ from benchmarks.studies.agent_cells import (
     WORKLOADS,
     Question,
 )
-from benchmarks.studies.agent_cells import cells as agent_cells
-from benchmarks.studies.agent_page import in_words
-from benchmarks.studies.bed_clock_answers import Agreement, agreements
+from benchmarks.studies.agent.cells import cells as agent_cells
+from benchmarks.studies.agent.page import in_words
+from benchmarks.studies.agent.worth import runs_of, whole
+from benchmarks.studies.bed import clock as bed_clock
+from benchmarks.studies.bed.clock_answers import Agreement, agreements
+from benchmarks.studies.clusters import stigmergy
+from benchmarks.studies.clusters.scaling_page import figures_of, over_static
+from benchmarks.studies.clusters.stigmergy_page import figures_of as stigmergy_figures
 from benchmarks.studies.kept_rows import read_rows
+from benchmarks.studies.language_models import gpt_cells, gpt_page
+from benchmarks.studies.membership.spot import answer as spot_answer
+from benchmarks.studies.membership.spot import read as read_spot
 from benchmarks.studies.rehearsed_cells import Cell, Name, Table, outcome_of
-from benchmarks.studies.scaling_page import figures_of, over_static
-from benchmarks.studies.spot import answer as spot_answer
-from benchmarks.studies.spot import read as read_spot
-from benchmarks.studies.stigmergy_page import figures_of as stigmergy_figures
 from benchmarks.suite.contenders import BY_HAND
 from benchmarks.suite.statistics import OURS, STATIC, Race, difference, final_value, relative_time
 from benchmarks.suite.tables import read_tables

@@ -38,7 +38,7 @@ def run_study(name: str, doc: str | None, measure: Callable[[bool], Study], simu
     """Run a study from the command line.
 
     Args:
-        name: name of its module and, with dashes, of its files.
+        name: of its module in this package; its last part, with dashes, is that of its files.
         measure: makes the result; its argument asks for a quick run, which only shows that the study works.
         simulated: whether the page says that its figures are simulated.
     """
@@ -49,7 +49,7 @@ def run_study(name: str, doc: str | None, measure: Callable[[bool], Study], simu
     began_s = time.monotonic()
     study = measure(args.quick)
     seconds = time.monotonic() - began_s
-    stem = name.replace("_", "-")
+    stem = stem_of(name)
     args.out.mkdir(parents=True, exist_ok=True)
     write_csv(args.out / f"{stem}.csv", study.rows)
     draw(args.out / f"{stem}.png", study.draw)
@@ -57,6 +57,11 @@ def run_study(name: str, doc: str | None, measure: Callable[[bool], Study], simu
     block = f"`{command}`: {seconds:,.0f} s on {where()}.{' Simulated.' * simulated}\n\n{markdown(study.table)}\n"
     update_page(args.out / f"{stem}.md", block)
     print(block)
+
+
+def stem_of(name: str) -> str:
+    """Of the files of a study, by its module."""
+    return name.rpartition(".")[2].replace("_", "-")
 
 
 def resumable_arguments(doc: str | None, quick: str) -> argparse.ArgumentParser:
@@ -88,7 +93,7 @@ def run_kept_study(
         report: what all rows say.
     """
     args = resumable_arguments(doc, quick="too small for meaningful figures; shows that it works").parse_args(arguments)
-    stem = name.replace("_", "-") + "-quick" * args.quick
+    stem = stem_of(name) + "-quick" * args.quick
     args.out.mkdir(parents=True, exist_ok=True)
     rows, left = run_missing(cells_of(args.quick), run, args.out / f"{stem}.csv", args.limit_s, args.jobs)
     if left:

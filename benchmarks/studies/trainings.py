@@ -10,8 +10,11 @@ from pathlib import Path
 import numpy as np
 from rich.console import Console
 
-from dynamix_ps.config.schema import PolicySection, Safety
-from dynamix_ps.policy.ppo.policy_file import save_policy
+from benchmarks.suite.contenders import NO_SAFETY_NET
+from dynamix_ps.config.schema import PolicySection, Ppo
+from dynamix_ps.policy.learned.spaces import fresh_networks, policy_spec
+from dynamix_ps.policy.ppo.policy_file import StoredPolicy, save_policy
+from dynamix_ps.policy.ppo.settings import PpoSettings
 from dynamix_ps.policy.registry import policy_of
 from dynamix_ps.sim.contest.comparison import Array, Estimate, interquartile_mean
 from dynamix_ps.sim.scenario.load import Scenario
@@ -81,9 +84,18 @@ def shortened(scenario: Scenario) -> Scenario:
     return scenario.model_copy(update={"max_windows": 20})
 
 
+def untrained(file: Path) -> PolicySection:
+    """A structured policy that has learned nothing: it follows the model's advice."""
+    spec = policy_spec("structured", Ppo().hidden)
+    fresh = fresh_networks(spec, PpoSettings(), np.random.default_rng(0))
+    networks = {name: agent.weights for name, agent in fresh.items()}
+    save_policy(file, StoredPolicy(networks, spec, {"origin": "untrained"}))
+    return PolicySection(name="ppo", ppo=Ppo(file=str(file)), safety=NO_SAFETY_NET)
+
+
 def without_safety_net(file: Path) -> PolicySection:
     """The policy of a file without a safety net, because a study is about the policy itself."""
-    return policy_of(file).model_copy(update={"safety": Safety(enabled=False)})
+    return policy_of(file).model_copy(update={"safety": NO_SAFETY_NET})
 
 
 def over_trainings(ratios: Sequence[Array]) -> Estimate:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.studies.decided_windows import read_lines
+from benchmarks.studies.membership.decided_windows import read_lines
 from dynamix_ps.run_record.run_folder import RunFolder
 from tests.cases.scripts.small_data import ITERATIONS
 from tests.launching import cluster_file, dynamix

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from benchmarks.studies.data_plane_race import PATHS
+from benchmarks.studies.faults.data_plane_race import PATHS
 from benchmarks.testbed.byteps_cluster import Cluster
 
 pytestmark = pytest.mark.timeout(120)

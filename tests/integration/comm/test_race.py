@@ -5,7 +5,7 @@ BytePS itself makes 9,600. From time to time worker 1 pushes large tensors and s
 arrive. The server still holds part of them when worker 0 continues and pushes its next values. A server that reuses a
 buffer at once then sends values of the next round to worker 1.
 
-`benchmarks.studies.data_plane_race` stops workers and servers at random on every path; here it runs small.
+`benchmarks.studies.faults.data_plane_race` stops workers and servers at random on every path; here it runs small.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from textwrap import dedent
 
 import pytest
 
-from benchmarks.studies.data_plane_race import PATHS, race
+from benchmarks.studies.faults.data_plane_race import PATHS, race
 from benchmarks.testbed import permitted
 from benchmarks.testbed.byteps_cluster import Cluster
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from benchmarks.studies.soak import run_soak
-from benchmarks.studies.soak_job import RING, SHORT, Plan
+from benchmarks.studies.membership.soak import run_soak
+from benchmarks.studies.membership.soak_job import RING, SHORT, Plan
 
 pytestmark = pytest.mark.timeout(400)
 

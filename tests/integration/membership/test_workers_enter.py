@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks.studies import decided_windows
+from benchmarks.studies.membership import decided_windows
 from dynamix_ps.run_record.run_folder import RunFolder
 from tests.integration.membership.elastic_story import DOUBLE, KILL_SERVER, PLAIN, Story
 from tests.launching import assert_nothing_left, dynamix, run_id_in, wait_for

@@ -14,8 +14,8 @@ import pytest
 from click.testing import CliRunner
 from rich.console import Console
 
-from benchmarks.studies import calibration, calibration_record
-from benchmarks.studies.calibration_record import RUNS
+from benchmarks.studies.bed import calibration, calibration_record
+from benchmarks.studies.bed.calibration_record import RUNS
 from dynamix_ps.cli.main import cli
 from dynamix_ps.config.load import dump_config, load_config
 from dynamix_ps.config.schema import Config

@@ -13,9 +13,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from benchmarks.studies import agent, agent_page
-from benchmarks.studies.agent_answers import LEAST_PAIRS, MET, MISSED, OPEN, Runs, loss_at, verdict
-from benchmarks.studies.agent_cells import (
+from benchmarks.studies.agent import page as agent_page
+from benchmarks.studies.agent import worth as agent
+from benchmarks.studies.agent.answers import LEAST_PAIRS, MET, MISSED, OPEN, Runs, loss_at, verdict
+from benchmarks.studies.agent.cells import (
     BEST_STATIC,
     COSTS_S,
     NOISE_SCALES,
@@ -28,8 +29,8 @@ from benchmarks.studies.agent_cells import (
     cells,
     core_seconds,
 )
-from benchmarks.studies.agent_clusters import NOISE_SCALE, cluster_for
-from benchmarks.studies.agent_sizes import FIXED_SIZES, FURTHER, further_sizes, next_size
+from benchmarks.studies.agent.clusters import NOISE_SCALE, cluster_for
+from benchmarks.studies.agent.sizes import FIXED_SIZES, FURTHER, further_sizes, next_size
 from benchmarks.studies.rehearsed_cells import Cell, Name, Table, row_of
 from dynamix_ps.config.rules import findings
 from dynamix_ps.policy.registry import make_policy

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.studies.bed_clock import (
+from benchmarks.studies.bed.clock import (
     FULL,
     OTHER_SIZE,
     QUICK,
@@ -20,8 +20,8 @@ from benchmarks.studies.bed_clock import (
     rehearsals,
     write_page,
 )
-from benchmarks.studies.bed_clock_answers import BEYOND, OPEN, WITHIN, Span, agreements
-from benchmarks.studies.bed_clock_cell import MODEL, WORKLOAD, contender_of, workload_of
+from benchmarks.studies.bed.clock_answers import BEYOND, OPEN, WITHIN, Span, agreements
+from benchmarks.studies.bed.clock_cell import MODEL, WORKLOAD, contender_of, workload_of
 from benchmarks.suite.contenders import CONTENDERS
 from benchmarks.suite.grid_folder import GridFolder
 from benchmarks.suite.results import CellName, CellResult, CurvePoint, PlanPoint, WorkerTimes

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks.studies import clock
+from benchmarks.studies.clusters import clock
 from dynamix_ps.sim.scenario.effects import effects_of
 from dynamix_ps.sim.scenario.load import load_scenario
 
@@ -82,7 +82,10 @@ def test_it_goes_on_where_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert not (tmp_path / "clock-quick.md").exists()
     clock.main(command)
     text = (tmp_path / "clock-quick.md").read_text()
-    assert "`python -m benchmarks.studies.clock --quick`: 2 seeds" in text and "| recurring | recurrence |" in text
+    assert (
+        "`python -m benchmarks.studies.clusters.clock --quick`: 2 seeds" in text
+        and "| recurring | recurrence |" in text
+    )
     assert (tmp_path / "clock-quick.png").exists()
     before = (tmp_path / "clock-quick.csv").read_text()
     assert before.count("\n") == 1 + 2 * (6 * 2 * 2)  # seeds, contenders with the oracle, clusters with and without

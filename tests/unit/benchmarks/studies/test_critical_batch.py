@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-from benchmarks.studies import critical_batch
-from benchmarks.studies.critical_batch import (
+from benchmarks.studies.language_models import critical_batch
+from benchmarks.studies.language_models.critical_batch import (
     BATCH,
     FACTORS,
     LR,

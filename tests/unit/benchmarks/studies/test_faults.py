@@ -11,8 +11,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks.studies.fault_kinds import FAILS, KINDS
-from benchmarks.studies.faults import Trial, _plan, _read, summary
+from benchmarks.studies.faults.campaign import Trial, _plan, _read, summary
+from benchmarks.studies.faults.fault_kinds import FAILS, KINDS
 from benchmarks.workloads.tiny_regression import trained_alone
 
 

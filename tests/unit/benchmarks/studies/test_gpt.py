@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from benchmarks.studies import gpt, rehearsed_study
-from benchmarks.studies.agent_answers import LEAST_PAIRS, MET, MISSED, OPEN
-from benchmarks.studies.gpt_cells import (
+from benchmarks.studies import rehearsed_study
+from benchmarks.studies.agent.answers import LEAST_PAIRS, MET, MISSED, OPEN
+from benchmarks.studies.language_models import gpt
+from benchmarks.studies.language_models.gpt_cells import (
     AGENT,
     CHOOSING,
     CLUSTERS,
@@ -29,7 +30,7 @@ from benchmarks.studies.gpt_cells import (
     TARGETS,
     cells,
 )
-from benchmarks.studies.gpt_page import draw_times, runs_of, summaries
+from benchmarks.studies.language_models.gpt_page import draw_times, runs_of, summaries
 from benchmarks.studies.rehearsed_cells import Cell, Name, Table, row_of
 from benchmarks.workloads.text import CONTEXT
 from dynamix_ps.config.rules import findings

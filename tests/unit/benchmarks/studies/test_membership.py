@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.studies import membership
-from benchmarks.studies.membership import CASES, MET, MISSED, OPEN, Row, findings, main, row_of
-from benchmarks.studies.membership_job import (
+from benchmarks.studies.membership import cost as membership
+from benchmarks.studies.membership.cost import CASES, MET, MISSED, OPEN, Row, findings, main, row_of
+from benchmarks.studies.membership.cost_job import (
     DECIDED,
     ITERATIONS,
     SETTLED,
@@ -97,7 +97,7 @@ def test_every_worker_is_struck_by_turns_and_what_has_ended_does_not_run_again(
     shown = json.loads((tmp_path / "figures.json").read_text())
     assert shown["left"] == 0 and [one["verdict"] for one in shown["cases"]] == [MET]
     text = (tmp_path / "membership.md").read_text()
-    assert "`python -m benchmarks.studies.membership`: 5 runs on " in text
+    assert "`python -m benchmarks.studies.membership.cost`: 5 runs on " in text
     assert (
         "| `kill -9` | 5 | 0.20 s | - | wait beyond an iteration | 0.30 s | 1 | 0.30 s | 2 | 0, 0 | equal | **met** |"
         in text

@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from benchmarks.studies import paper_mode, paper_mode_cells
-from benchmarks.studies.agent_cells import BEST_STATIC
-from benchmarks.studies.paper_mode_answers import PARTS, REFERENCES, Readings, accuracy_at
-from benchmarks.studies.paper_mode_cells import (
+from benchmarks.studies.agent import paper_mode, paper_mode_cells
+from benchmarks.studies.agent.cells import BEST_STATIC
+from benchmarks.studies.agent.paper_mode_answers import PARTS, REFERENCES, Readings, accuracy_at
+from benchmarks.studies.agent.paper_mode_cells import (
     CONTENDERS,
     GROUPS,
     PER_ITERATION,
@@ -26,7 +26,7 @@ from benchmarks.studies.paper_mode_cells import (
     cells,
     train_reading,
 )
-from benchmarks.studies.paper_mode_page import KINDS, draw_times, figures
+from benchmarks.studies.agent.paper_mode_page import KINDS, draw_times, figures
 from benchmarks.studies.rehearsed_cells import Name, Table, row_of
 from dynamix_ps.policy.ppo.policy_file import load_policy, save_policy
 from dynamix_ps.rehearsal.outcome import Evaluated, RehearsalOutcome
@@ -214,7 +214,7 @@ def test_the_page_grows_with_the_rows(policy_file: Path, capsys: pytest.CaptureF
     assert paper_mode.main(command) == 0
     assert "5 of 10 runs are left: about 2 minutes" in capsys.readouterr().out
     text = (out / "paper-mode.md").read_text()
-    assert "`python -m benchmarks.studies.paper_mode`: 10 of 120 cells, 10 minutes of one core" in text
+    assert "`python -m benchmarks.studies.agent.paper_mode`: 10 of 120 cells, 10 minutes of one core" in text
     assert "| the paper: abstract, up to 32 nodes | not known | down to 0.54 | up to +6.3 | up to +6.3 |" in text
     assert "| here: `paper, per sample` | static-64 | 0.25 | " in text
     assert "| `cifar-vgg11` | x1 | `homogeneous` | `static-128`, best static | 2 | 100 | " in text

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.studies import reward_k, reward_k_page
-from benchmarks.studies.surrogate_worlds import worlds
+from benchmarks.studies.agent import reward_k, reward_k_page
+from benchmarks.studies.clusters.surrogate_worlds import worlds
 from dynamix_ps.config.schema import PolicySection
 from dynamix_ps.sim.cluster.fitted import FITTED
 from dynamix_ps.sim.contest.comparison import Estimate
@@ -118,6 +118,6 @@ def test_trainings_are_paired_with_those_of_the_usual_weights() -> None:
 def test_the_study_runs_at_toy_size(tmp_path: Path) -> None:
     reward_k.main(["--quick", "--jobs", "1", "--out", str(tmp_path)])
     text = (tmp_path / "reward-k-quick.md").read_text()
-    assert "`python -m benchmarks.studies.reward_k --quick`" in text
+    assert "`python -m benchmarks.studies.clusters.reward_k --quick`" in text
     assert "| throughput |" in text
     assert (tmp_path / "reward-k-quick.png").exists()

@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks.studies import ring_or_server
-from benchmarks.studies.ring_or_server import FULL, QUICK, SEED, links_s, pairs, write_page
-from benchmarks.studies.ring_or_server_cell import (
+from benchmarks.studies.bed import ring_or_server
+from benchmarks.studies.bed.ring_or_server import FULL, QUICK, SEED, links_s, pairs, write_page
+from benchmarks.studies.bed.ring_or_server_cell import (
     ADAPTIVE,
     CLUSTERS,
     EQUAL,

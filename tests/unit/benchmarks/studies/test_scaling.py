@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from benchmarks.studies import scaling, scaling_page, scaling_rehearsed
-from benchmarks.studies.agent_runs import SHIPPED, networks_in, run_agent
+from benchmarks.studies.clusters import scaling, scaling_page, scaling_rehearsed
+from benchmarks.studies.clusters.agent_runs import SHIPPED, networks_in, run_agent
+from benchmarks.studies.clusters.unsteady import unsteady
 from benchmarks.studies.trainings import shortened
-from benchmarks.studies.unsteady import unsteady
 from dynamix_ps.config.schema import PolicySection, Safety
 from dynamix_ps.sim.cluster.parameters import parameters_of
 from dynamix_ps.sim.cluster.simulator import Simulator
@@ -164,7 +164,7 @@ def test_decisions_are_those_of_the_arbitrators_policy(monkeypatch: pytest.Monke
 def test_the_study_runs_at_toy_size(tmp_path: Path) -> None:
     scaling.main(["--quick", "--jobs", "1", "--out", str(tmp_path), "--json", str(tmp_path / "figures.json")])
     text = (tmp_path / "scaling-quick.md").read_text()
-    assert "`python -m benchmarks.studies.scaling --quick`" in text
+    assert "`python -m benchmarks.studies.clusters.scaling --quick`" in text
     assert "| 16 | simple |" in text
     assert (tmp_path / "scaling-quick.png").exists() and (tmp_path / "figures.json").exists()
 

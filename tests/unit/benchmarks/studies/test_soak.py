@@ -13,10 +13,10 @@ import pytest
 import torch
 from torch.nn.functional import cross_entropy
 
-from benchmarks.studies.soak import page, row_of
-from benchmarks.studies.soak_events import KINDS, SCHEDULERS, Event, Members, measure_pauses
-from benchmarks.studies.soak_job import FULL, RING, SHORT, Outcome, config_of
-from benchmarks.studies.soak_training import (
+from benchmarks.studies.membership.soak import page, row_of
+from benchmarks.studies.membership.soak_events import KINDS, SCHEDULERS, Event, Members, measure_pauses
+from benchmarks.studies.membership.soak_job import FULL, RING, SHORT, Outcome, config_of
+from benchmarks.studies.membership.soak_training import (
     RATE,
     SAMPLES,
     Sum,

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from benchmarks.studies import spot, spot_job
-from benchmarks.studies.spot import MET, MISSED, OPEN, OURS, PAIRS, THEIRS, Row, answer, main, row_of
-from benchmarks.studies.spot_job import CONTENDERS, Outcome, Restarting, Staying, curve_of, reached_in
-from benchmarks.studies.spot_launch import SAMPLE_S, Point, config_of
-from benchmarks.studies.spot_schedule import BETWEEN_S, FEWEST, FIRST_S, MACHINES, Change, schedule
+from benchmarks.studies.membership import spot, spot_job
+from benchmarks.studies.membership.spot import MET, MISSED, OPEN, OURS, PAIRS, THEIRS, Row, answer, main, row_of
+from benchmarks.studies.membership.spot_job import CONTENDERS, Outcome, Restarting, Staying, curve_of, reached_in
+from benchmarks.studies.membership.spot_launch import SAMPLE_S, Point, config_of
+from benchmarks.studies.membership.spot_schedule import BETWEEN_S, FEWEST, FIRST_S, MACHINES, Change, schedule
 
 
 def outcome(target_s: float, restarting_s: float = 0.0, samples: float = 60_000.0) -> Outcome:
@@ -101,7 +101,7 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_restarts_begin_again_from_the_newest_checkpoint_with_those_that_are_there(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("benchmarks.studies.spot_job.time.time", lambda: 100.0)
+    monkeypatch.setattr("benchmarks.studies.membership.spot_job.time.time", lambda: 100.0)
     job: Any = Restarting(tmp_path, seed=0)
     job.launch()
     first = job.newest
@@ -209,7 +209,7 @@ def test_what_has_ended_does_not_run_again_and_the_page_grows(tmp_path: Path, mo
     shown = json.loads((tmp_path / "figures.json").read_text())
     assert (shown["left"], shown["answer"]["verdict"]) == (0, MET)
     text = (tmp_path / "spot.md").read_text()
-    assert "`python -m benchmarks.studies.spot`: 4 trainings to 85 % test accuracy on " in text
+    assert "`python -m benchmarks.studies.membership.spot`: 4 trainings to 85 % test accuracy on " in text
     assert "| restarts from checkpoints | 120.0 | 60,000 | 2.0 | 1.0 | 2.0 | 3.0 | 0.0 | 40 |" in text
     assert list(CONTENDERS) == [OURS, THEIRS]
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from benchmarks.studies import stigmergy, stigmergy_page
+from benchmarks.studies.clusters import stigmergy, stigmergy_page
 from benchmarks.studies.kept_rows import run_missing
 from benchmarks.studies.trainings import shortened
 from dynamix_ps.sim.scenario.load import load_scenario

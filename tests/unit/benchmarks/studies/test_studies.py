@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 
 from benchmarks.report import page
-from benchmarks.studies import ceiling, families, quota_waiting
+from benchmarks.studies.agent import families
+from benchmarks.studies.bed import quota_waiting
+from benchmarks.studies.clusters import ceiling
 from benchmarks.studies.study import run_study
 from benchmarks.studies.trainings import over_trainings
 from dynamix_ps.config.schema import PolicySection
@@ -99,5 +101,5 @@ def test_a_study_leaves_table_figures_and_picture(tmp_path: Path, monkeypatch: p
     run_study("ceiling", ceiling.__doc__, ceiling.measure)
     assert {file.name for file in tmp_path.iterdir()} == {"ceiling.md", "ceiling.csv", "ceiling.png"}
     text = (tmp_path / "ceiling.md").read_text()
-    assert "`python -m benchmarks.studies.ceiling --quick`" in text
+    assert "`python -m benchmarks.studies.clusters.ceiling --quick`" in text
     assert "| homogeneous |" in text

@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from benchmarks.studies import rehearsed_study, transfer_rehearsed, transfer_rehearsed_cells
-from benchmarks.studies.agent_answers import MET
-from benchmarks.studies.agent_cells import STATICS
-from benchmarks.studies.families import SCENARIOS, families
-from benchmarks.studies.rehearsed_cells import Cell, Name, Table, digest_file, row_of
-from benchmarks.studies.transfer_rehearsed_cells import (
+from benchmarks.studies import rehearsed_study
+from benchmarks.studies.agent import transfer_rehearsed, transfer_rehearsed_cells
+from benchmarks.studies.agent.answers import MET
+from benchmarks.studies.agent.cells import STATICS
+from benchmarks.studies.agent.families import SCENARIOS, families
+from benchmarks.studies.agent.transfer_rehearsed_cells import (
     AWAY,
     CHOOSING,
     CLUSTERS,
@@ -35,7 +35,8 @@ from benchmarks.studies.transfer_rehearsed_cells import (
     cells,
     train_policies,
 )
-from benchmarks.studies.transfer_rehearsed_page import draw_ratios, runs_of, summaries, whole
+from benchmarks.studies.agent.transfer_rehearsed_page import draw_ratios, runs_of, summaries, whole
+from benchmarks.studies.rehearsed_cells import Cell, Name, Table, digest_file, row_of
 from dynamix_ps.config.rules import findings
 from dynamix_ps.errors import UsageError
 from dynamix_ps.policy.ppo.policy_file import load_policy

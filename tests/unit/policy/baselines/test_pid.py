@@ -6,7 +6,7 @@ import math
 import pytest
 from hypothesis import given
 
-from benchmarks.studies import pid_published
+from benchmarks.studies.clusters import pid_published
 from dynamix_ps.messages import Plan
 from dynamix_ps.policy.base import View
 from dynamix_ps.policy.baselines.pid import PidPolicy
