@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.studies.agent import reward_k, reward_k_page
+from benchmarks.studies.clusters import reward_k, reward_k_page
 from benchmarks.studies.clusters.surrogate_worlds import worlds
 from dynamix_ps.config.schema import PolicySection
 from dynamix_ps.sim.cluster.fitted import FITTED
