@@ -98,7 +98,7 @@ def test_workers_with_quotas_wait_for_parts_of_a_period() -> None:
 @pytest.mark.timeout(60)
 def test_a_study_leaves_table_figures_and_picture(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.argv", ["ceiling", "--quick", "--out", str(tmp_path)])
-    run_study("ceiling", ceiling.__doc__, ceiling.measure)
+    run_study("clusters.ceiling", ceiling.__doc__, ceiling.measure)
     assert {file.name for file in tmp_path.iterdir()} == {"ceiling.md", "ceiling.csv", "ceiling.png"}
     text = (tmp_path / "ceiling.md").read_text()
     assert "`python -m benchmarks.studies.clusters.ceiling --quick`" in text
