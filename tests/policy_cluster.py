@@ -85,6 +85,11 @@ class SmallCluster:
             self.plan = Plan(self.plan.version + 1, decision.batch_sizes)
         return decision
 
+    def run(self, policy: Policy, windows: int) -> None:
+        """So many windows."""
+        for _ in range(windows):
+            self.step(policy)
+
 
 _ANY = st.one_of(
     st.floats(allow_nan=True, allow_infinity=True), st.sampled_from((math.nan, math.inf, -math.inf, 0.0, -1.0, 1e-300))

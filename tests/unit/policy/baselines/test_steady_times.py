@@ -63,8 +63,7 @@ def test_few_changes_whatever_part_of_the_time_is_fixed(make: Callable[[int], Po
     for seed in range(SEEDS):
         cluster = SmallCluster(H_LEVEL_8, fixed_s=fixed_s, start=64, low=8, jitter=0.04, seed=seed)
         policy = make(len(H_LEVEL_8))
-        for _ in range(WINDOWS):
-            cluster.step(policy)
+        cluster.run(policy, WINDOWS)
         assert cluster.plan.version <= MOST_CHANGES
         spreads.append(spread(cluster.compute_s(cluster.plan.batch_sizes)))
     assert np.mean(spreads) < 0.07
@@ -74,8 +73,7 @@ def test_few_changes_whatever_part_of_the_time_is_fixed(make: Callable[[int], Po
 def test_a_jump_of_speed_is_answered_at_once_after_any_calm(make: Callable[[int], Policy]) -> None:
     cluster = SmallCluster([100.0, 100.0, 100.0], fixed_s=0.0, start=64, low=8, jitter=0.005)
     policy = make(3)
-    for _ in range(3 * LONGEST_WAIT):
-        cluster.step(policy)
+    cluster.run(policy, 3 * LONGEST_WAIT)
     cluster.speeds[1] = 50.0
     slow, after = cluster.plan.batch_sizes[1], cluster.step(policy).batch_sizes[1]
     assert after < 0.75 * slow

@@ -196,8 +196,7 @@ def test_a_window_is_observed_once_by_everything_that_measures(name: str, monkey
     config: Config = control_plane.config(workers=2, policy=name, learn=False)
     policy = make_policy(config, 2, np.random.default_rng(0))
     cluster = SmallCluster([4000, 1000], noise_scale=100)
-    for _ in range(6):
-        cluster.step(policy)
+    cluster.run(policy, 6)
     assert {kind for kind, _ in calls} == {kind.__name__ for kind in parts} and set(calls.values()) == {6}
 
 

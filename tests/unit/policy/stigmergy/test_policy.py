@@ -27,19 +27,16 @@ def policy_for(n_workers: int, seed: int = 0, **options: float) -> StigmergyPoli
 def test_it_comes_near_the_best_goodput(network_s: float, noise_scale: float) -> None:
     cluster = SmallCluster([4000, 2000, 1000], network_s=network_s, noise_scale=noise_scale, jitter=0.02)
     policy = policy_for(3)
-    for _ in range(40):
-        cluster.step(policy)
+    cluster.run(policy, 40)
     assert cluster.goodput(cluster.plan.batch_sizes) > 0.93 * best_goodput(cluster)
 
 
 def test_a_worker_that_slows_down_is_relieved_within_a_few_windows() -> None:
     cluster = SmallCluster([4000, 2000, 1000], noise_scale=2000)
     policy = policy_for(3)
-    for _ in range(30):
-        cluster.step(policy)
+    cluster.run(policy, 30)
     cluster.speeds[0] /= 4
-    for _ in range(4):
-        cluster.step(policy)
+    cluster.run(policy, 4)
     assert cluster.goodput(cluster.plan.batch_sizes) > 0.9 * best_goodput(cluster)
 
 
@@ -64,8 +61,7 @@ def test_fewer_workers_move_at_once_when_moves_are_damped() -> None:
         cluster = SmallCluster([4000, 1000], jitter=0.0)
         policy = policy_for(2, crowding=crowding)
         steps.append(cluster.step(policy).batch_sizes[0])
-        for _ in range(60):
-            cluster.step(policy)
+        cluster.run(policy, 60)
         ends.append(cluster.plan.batch_sizes[0])
     assert 64 < steps[1] < steps[0]
     assert ends[0] == pytest.approx(ends[1], rel=0.05)
@@ -74,8 +70,7 @@ def test_fewer_workers_move_at_once_when_moves_are_damped() -> None:
 def test_without_a_noise_scale_the_global_batch_stays() -> None:
     cluster = SmallCluster([4000, 1000])
     policy = policy_for(2)
-    for _ in range(20):
-        cluster.step(policy)
+    cluster.run(policy, 20)
     assert cluster.plan.global_batch == pytest.approx(128, abs=4)
     assert cluster.plan.batch_sizes[0] > 2 * cluster.plan.batch_sizes[1]
 
