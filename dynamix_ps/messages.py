@@ -42,12 +42,10 @@ NAN = math.nan
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """One batch size per worker (index = rank) and a factor on the script's learning rate, in force from one iteration
-    on all workers."""
+    """One batch size per worker (index = rank), in force from one iteration on all workers."""
 
     version: int
     batch_sizes: tuple[int, ...]
-    lr_factor: float = 1.0  # on top of what `lr_rule` does
 
     @property
     def global_batch(self) -> int:
@@ -186,19 +184,10 @@ class WindowRecord:
     lr_factor: Annotated[
         float,
         Metric(
-            "Factor on the script's learning rate in the last step: `lr_rule` times what was decided",
+            "Factor on the script's learning rate in the last step: `lr_rule` times what the guard leaves",
             RATIO,
             scope="cluster",
             gauge="learning_rate_factor",
-        ),
-    ] = NAN
-    lr_decided: Annotated[
-        float,
-        Metric(
-            "What was decided of it: the plan's factor times what the guard leaves",
-            RATIO,
-            scope="cluster",
-            gauge="learning_rate_decided_factor",
         ),
     ] = NAN
     lr_guard: Annotated[

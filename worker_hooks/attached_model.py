@@ -197,7 +197,7 @@ class AttachedModel(PositionedModel):
         reference_batch = settings.reference_batch or first_plan.global_batch
         pass_batch = first_plan.global_batch if self._lengths is None else 1  # tokens have no last incomplete batch
         if settings.sizes:  # of the cluster file, whose arbitrator goes on from the training before
-            first_plan = replace(account.plan or first_plan, lr_factor=1.0)  # which was of that training
+            first_plan = account.plan or first_plan
             reference_batch = account.reference_batch or reference_batch
         return Position(
             iteration=0,
@@ -306,15 +306,14 @@ class AttachedModel(PositionedModel):
             reference_batch=start.reference_batch or self._fresh.reference_batch,
             pass_batch=start.pass_batch or self._fresh.pass_batch,
         )
-        decided = start.plan.lr_factor * start.lr_guard
-        if settings.decides_rate or (start.plan.lr_factor, start.lr_guard) == (1, 1):
+        if settings.guards_rate or start.lr_guard == 1:
             return replace(start, plan=plan)
         logger.warning(
-            "the checkpoint was trained with a decided factor %g on the learning rate, which is not used: the cluster "
-            "file has lr: %s in mode: %s",
-            *(decided, settings.lr, settings.mode),
+            "the checkpoint was trained with a guard that had left %g of the learning rate, which is not used: the "
+            "cluster file has lr: %s",
+            *(start.lr_guard, settings.lr),
         )
-        return replace(start, plan=replace(plan, lr_factor=1.0), lr_guard=1.0)
+        return replace(start, plan=plan, lr_guard=1.0)
 
     def _place(self, start: Position) -> None:
         """Let training begin at `start`. Raises TrainingError if that is no place in this training."""
@@ -329,9 +328,7 @@ class AttachedModel(PositionedModel):
             start.plan, self._lag, settings.bounds, settings.keep, settings.slot_sizes, self._workers.later
         )
         self._stream = self._batches_from(start)
-        self._rate = LearningRate(
-            settings.lr_rule, self._reference_batch, self.size, start.noise, settings.decides_rate, start.lr_guard
-        )
+        self._rate = LearningRate(settings.lr_rule, self._reference_batch, self.size, start.noise, start.lr_guard)
         self._guard = self._make_guard()
         self._worth = SizeWorth(start.units)
         self._reduction = Reduction()
@@ -366,7 +363,7 @@ class AttachedModel(PositionedModel):
 
     def _make_guard(self) -> RateGuard | None:
         tell = partial(self._degraded, "learning rate")
-        return RateGuard(self._rate, tell) if self._settings.decides_rate else None
+        return RateGuard(self._rate, tell) if self._settings.guards_rate else None
 
     def _make_own_size(self, reporter: Reporting) -> OwnSize:
         """What chooses the sizes of the workers of this process, which listens to their records."""

@@ -12,6 +12,7 @@ import fcntl
 import glob
 import hashlib
 import itertools
+import logging
 import os
 import re
 import tempfile
@@ -23,13 +24,14 @@ from typing import IO, Any, get_args
 from dynamix_ps.config.schema import Unit
 from dynamix_ps.errors import CheckpointError
 from dynamix_ps.messages import Plan
-from dynamix_ps.rpc.plan_rules import LARGEST_LR_FACTOR, SMALLEST_LR_FACTOR
-from worker_hooks.learning_rate import Noise
+from worker_hooks.learning_rate import SMALLEST_GUARD, Noise
 from worker_hooks.plan_switch import VERSION_BITS
 from worker_hooks.sampler import Cursor, Range
 from worker_hooks.saved_fields import read_list, read_number, read_table, read_whole, read_word
 from worker_hooks.shards import MOST_COUNTED, Piece
 from worker_hooks.units import Seen
+
+logger = logging.getLogger(__name__)
 
 FORMAT = 2
 KEPT = 3  # checkpoints of a run folder
@@ -87,11 +89,7 @@ class Position:
         return {
             "iteration": self.iteration,
             "cursor": {**asdict(self.cursor), "owed": [list(one) for one in self.cursor.owed]},
-            "plan": {
-                "version": self.plan.version,
-                "batch_sizes": list(self.plan.batch_sizes),
-                "lr_factor": float(self.plan.lr_factor),
-            },
+            "plan": {"version": self.plan.version, "batch_sizes": list(self.plan.batch_sizes)},
             "seed": self.seed,
             "epoch_samples": self.epoch_samples,
             "pass_code": self.pass_code,
@@ -127,7 +125,7 @@ class Position:
             epoch_samples=epoch_samples,
             pass_code=read_whole(found["pass_code"], "position.pass_code"),
             noise=(read_number(variance, "position.noise[0]"), read_number(signal, "position.noise[1]")),
-            lr_guard=read_number(found["lr_guard"], "position.lr_guard", SMALLEST_LR_FACTOR, 1.0),
+            lr_guard=read_number(found["lr_guard"], "position.lr_guard", SMALLEST_GUARD, 1.0),
             reference_batch=read_whole(found["reference_batch"], "position.reference_batch"),
             pass_batch=read_whole(found["pass_batch"], "position.pass_batch"),
             epochs_begun=_read_epochs_begun(found["epochs_begun"]),
@@ -186,18 +184,18 @@ def _read_epochs_begun(packed: object) -> tuple[int, ...]:
 
 
 def _read_plan(packed: object) -> Plan:
-    if isinstance(packed, dict):
-        packed = {"lr_factor": 1.0, **packed}  # which was added later
-    found = read_table(packed, "position.plan", ("version", "batch_sizes", "lr_factor"))
+    if isinstance(packed, dict) and (factor := (packed := dict(packed)).pop("lr_factor", 1.0)) != 1:
+        logger.warning(
+            "the checkpoint was trained with a factor %s on the learning rate that `lr: decide` of release 0.1 chose; "
+            "this release does not use it",
+            factor,
+        )
+    found = read_table(packed, "position.plan", ("version", "batch_sizes"))
     where = "position.plan.batch_sizes"
     sizes = [read_whole(size, f"{where}[{rank}]") for rank, size in enumerate(read_list(found["batch_sizes"], where))]
     if not any(sizes):
         raise CheckpointError(f"{where}: got {sizes}, expected at least one sample per iteration")
-    return Plan(
-        read_whole(found["version"], "position.plan.version", 0, 2**VERSION_BITS - 1),
-        tuple(sizes),
-        read_number(found["lr_factor"], "position.plan.lr_factor", SMALLEST_LR_FACTOR, LARGEST_LR_FACTOR),
-    )
+    return Plan(read_whole(found["version"], "position.plan.version", 0, 2**VERSION_BITS - 1), tuple(sizes))
 
 
 def _read_registered(packed: object) -> dict[str, Any]:

@@ -58,7 +58,7 @@ class EnteringModel(LeavingModel):
     @property
     def _may_be_followed(self) -> bool:
         """Whether a newcomer may follow; the same on all workers. Else all wait for the copy of the state."""
-        return self._comm.tells_sums and not self._settings.decides_rate
+        return self._comm.tells_sums and not self._settings.guards_rate
 
     @property
     def _offered(self) -> Mapping[int, Process]:

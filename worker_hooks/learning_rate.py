@@ -1,10 +1,9 @@
-"""The factor on the script's own learning rate: how it follows the global batch, times what was decided. Pure.
+"""The factor on the script's own learning rate: how it follows the global batch, times what the guard leaves. Pure.
 
-    factor = rule(B) * decided          decided = plan's factor * what the guard leaves, within 1/8..8
+    factor = rule(B) * guard          guard within 1/8..1
 
-What was decided is 1 unless the cluster file says `lr: decide`. The plan's factor comes from the arbitrator, and takes
-effect at the same iteration on all workers, like its sizes. The guard (rate_guard.py) halves what it leaves when the
-loss rises. Every worker must compute the same factor, bit by bit.
+The guard leaves 1 unless the cluster file says `lr: guard`. It (rate_guard.py) halves what it leaves when the loss
+rises. Every worker must compute the same factor, bit by bit.
 
 The rule: B0 is the global batch that the script was tuned for (the first sizes in the cluster file), s = B / B0. Where
 losses are means over other units than samples, B is what the units of the iteration are worth in samples (units.py).
@@ -26,17 +25,16 @@ import math
 from typing import Literal, NamedTuple
 
 from dynamix_ps.metrics.noise import GradientNoise
-from dynamix_ps.rpc.plan_rules import LARGEST_LR_FACTOR, SMALLEST_LR_FACTOR
 
 Rule = Literal["none", "linear", "sqrt", "adascale"]
+SMALLEST_GUARD = 1 / 8  # that the guard leaves of the learning rate; chosen by us
 Noise = tuple[float, float]  # means of V and S, up to a common factor
 
 
 class StepRate(NamedTuple):
-    """The factor on the script's learning rate in one step, and its parts; NaN: there was no step."""
+    """The factor on the script's learning rate in one step, and the guard's part of it; NaN: there was no step."""
 
     factor: float = math.nan
-    decided: float = math.nan  # the plan's factor times `guard`
     guard: float = math.nan
 
 
@@ -47,8 +45,7 @@ class LearningRate:
         reference_batch: B0.
         workers: number of gradients in one estimate.
         noise: of the run that this one resumes.
-        decides: whether plan and guard have a say.
-        guard: what the guard has left in the run that this one resumes.
+        guard: what the guard has left in the run that this one resumes; 1 where it has no say.
     """
 
     def __init__(
@@ -57,11 +54,9 @@ class LearningRate:
         reference_batch: int,
         workers: int,
         noise: Noise = (0.0, 0.0),
-        decides: bool = False,
         guard: float = 1.0,
     ) -> None:
-        self._decides = decides
-        self.guard = guard if decides else 1.0
+        self.guard = guard
         self._rule = rule
         self._reference_batch = reference_batch
         self._memory = max(0.0, 1 - workers / 1000)
@@ -77,16 +72,9 @@ class LearningRate:
                 kept * signal + (1 - kept) * estimate.signal,
             )
 
-    def step(self, global_batch: float, plan_factor: float) -> StepRate:
-        """The rate of a step at this B, under a plan with this factor."""
-        decided = self.decided(plan_factor)
-        return StepRate(self.factor(global_batch) * decided, decided, self.guard)
-
-    def decided(self, plan_factor: float) -> float:
-        """What plan and guard have decided."""
-        if not self._decides:
-            return 1.0
-        return min(max(plan_factor * self.guard, SMALLEST_LR_FACTOR), LARGEST_LR_FACTOR)
+    def step(self, global_batch: float) -> StepRate:
+        """The rate of a step at this B."""
+        return StepRate(self.factor(global_batch) * self.guard, self.guard)
 
     def factor(self, global_batch: float) -> float:
         """The rule's factor at this B."""

@@ -87,7 +87,7 @@ class PositionedModel(ReplicatedModel):
 
     @property
     def _decided_rate(self) -> float:
-        return self._rate.decided(self._plan.lr_factor)
+        return self._rate.guard
 
     @property
     def _trained_samples(self) -> int:

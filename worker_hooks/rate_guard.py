@@ -19,8 +19,7 @@ import math
 from collections.abc import Callable
 from typing import NamedTuple
 
-from dynamix_ps.rpc.plan_rules import SMALLEST_LR_FACTOR
-from worker_hooks.learning_rate import LearningRate, Noise
+from worker_hooks.learning_rate import SMALLEST_GUARD, LearningRate, Noise
 from worker_hooks.loss_watch import BLOCK, LossWatch
 
 KEPT = 2  # copies
@@ -85,7 +84,7 @@ class RateGuard:
             why = "the gradient is not finite"
         else:
             why = RISES if self._watch.rises(loss, batch) else ""
-        if not why or (self._copies and self._rate.guard > SMALLEST_LR_FACTOR):
+        if not why or (self._copies and self._rate.guard > SMALLEST_GUARD):
             return why
         if not self._told:
             self._told = True

@@ -52,7 +52,7 @@ class ReplicatedModel(Framework):
 
     @property
     def _decided_rate(self) -> float:
-        """What plan and guard have decided on, as a factor on the script's learning rate."""
+        """What the guard leaves of the script's learning rate."""
         return 1.0
 
     @property
@@ -77,7 +77,7 @@ class ReplicatedModel(Framework):
     def _doing(self, kind: str) -> Doing:
         setting = self._setting() + (f" loss scale {self._scale:g}" if self._scale != 1 else "")
         if self._decided_rate != 1:
-            setting += f" decided factor on the learning rate {self._decided_rate!r}"
+            setting += f" guard's factor on the learning rate {self._decided_rate!r}"
         place = f"epoch {self._cursor.epoch}, sample {self._cursor.position}, seed {self._stream.seed}"
         if self._cursor.owed:
             place += f", owed {' '.join(f'{one.epoch}:{one.begin}-{one.end}' for one in self._cursor.owed)}"

@@ -81,9 +81,9 @@ class Settings:
         }
 
     @property
-    def decides_rate(self) -> bool:
-        """Whether a factor on the learning rate is decided on while training runs."""
-        return self.lr == "decide" and self.mode == "adapt"
+    def guards_rate(self) -> bool:
+        """Whether a loss that rises takes the weights back and halves the learning rate."""
+        return self.lr == "guard" and self.mode != "observe"
 
     @classmethod
     def from_environment(cls) -> Settings:

@@ -66,11 +66,7 @@ class TakenAhead:
 
 def are_alike(one: Batch, other: Batch) -> bool:
     """Whether it makes no difference to the weights which of these iterations a loss counts for."""
-    return (one.step.sizes, one.step.spent, one.plan.lr_factor) == (
-        other.step.sizes,
-        other.step.spent,
-        other.plan.lr_factor,
-    )
+    return (one.step.sizes, one.step.spent) == (other.step.sizes, other.step.spent)
 
 
 def two_ahead(newest: Batch) -> TrainingError:

@@ -99,7 +99,7 @@ class Training(ResumableModel):
         self._admit(batch.iteration)
         if batch.plan.version != self._applied_version:
             self._applied_version = batch.plan.version
-            rate = self._rate.step(batch.plan.global_batch, batch.plan.lr_factor)
+            rate = self._rate.step(batch.plan.global_batch)
             self._observer.plan_applied(batch.plan, self.iteration, rate.factor)
         self._follow_parameters(before_forward=True)
         now, before = self._now, self._weight
@@ -394,7 +394,7 @@ class Training(ResumableModel):
         """
         self._check_own_weights("optimizer.step()")
         now = self._now
-        now.rate = self._rate.step(now.check_step(optimizer).batch_size, now.batch.plan.lr_factor)
+        now.rate = self._rate.step(now.check_step(optimizer).batch_size)
         return now.rate.factor
 
     def _after_step(self, optimizer: int = 0) -> None:

@@ -19,5 +19,4 @@ What they share:
     trainings        trained and untrained policies, and what several trainings come to
     launching        one training under `dynamix launch`, and the processes of one
     ablated          a policy with one of its decisions switched off
-seesaw           a policy whose batch grows where a schedule would lower the rate
 """

@@ -6,7 +6,6 @@ policy:
 
 without: batch    the global batch stays that of the first sizes; the policy splits it
 without: shares   all workers have equal shares of the policy's global batch
-without: rate     the rule decides on the learning rate: under `lr: decide` linear decay (policy/rate/decay.py)
 
 `name: benchmarks.studies.ablated:WithoutAnticipation` is `ppo` whose model looks neither for recurring work nor for
 tiles.
@@ -29,7 +28,7 @@ from dynamix_ps.policy.learned.policy import make_ppo
 from dynamix_ps.policy.registry import make_policy
 from dynamix_ps.policy.safety_net import SafetyNet
 
-PARTS = ("batch", "shares", "rate")
+PARTS = ("batch", "shares")
 
 
 class AblatedPolicy(Policy):
@@ -53,8 +52,6 @@ class AblatedPolicy(Policy):
     def decide(self, view: View) -> Decision:
         """The policy's answer without that part. Sizes stay where the answer keeps them."""
         answer = ask(self._policy, view)
-        if self._without == "rate":
-            return dataclasses.replace(answer, lr_step=None)
         sizes = tuple(answer.batch_sizes)
         if sizes == view.plan.batch_sizes:
             return answer

@@ -109,7 +109,6 @@ def in_sentences() -> dict[str, list[str]]:
             interval(answers.ratio("ppo without shares", AGENT)),
             interval(answers.ratio("ppo without batch", AGENT)),
         ],
-        "that are wrong by 4": [answers.costs("ppo-rate"), answers.costs("static")],
         "(../benchmarks/results/transfer-rehearsed.md)": [
             interval(transfer["away", "home"]),
             interval(transfer["ppo", "home"]),
@@ -147,15 +146,6 @@ class AgentAnswers:
 
     def ratio(self, contender: str, reference: str) -> Estimate | None:
         return self.answer(contender, reference).ratio
-
-    def costs(self, contender: str) -> str:
-        """What rates and first sizes that are wrong by 4 cost, the least and the most."""
-        values = [
-            one.value
-            for setting in ("rate x4", "rate x1/4", "B0 x4", "B0 x1/4")
-            if (one := self.ratio(f"{contender} {setting}", contender))
-        ]
-        return f"{100 * (min(values) - 1):.0f} to {100 * (max(values) - 1):.0f} %"
 
     def rows(self) -> list[Row]:
         """The table of results."""

@@ -109,7 +109,6 @@ def cell_of(name: Name, place: Workplace, chosen: Contender) -> Cell:
         cluster=Cluster(workers=tuple(WorkerSection(batch=size) for size in first)),
         batch=BatchBounds(unit=workload.unit, min=workload.min, max=workload.max),
         window=workload.window,
-        lr="decide" if chosen.decides_rate else "follow",
         lr_rule=workload.lr_rule,
         policy=policy,
         metrics=Metrics(tensorboard=False, prometheus_port=None),

@@ -115,7 +115,6 @@ def config_of(
         ),
         batch=BatchBounds(unit=workload.unit, min=workload.min, max=workload.max),
         window=workload.window,
-        lr="decide" if chosen.decides_rate else "follow",
         lr_rule=workload.lr_rule,
         emulation="cgroup" if scenario.schedule or find_controller().usable else "auto",
         target_accuracy=workload.thresholds[-1] if workload.metric == "accuracy" else None,

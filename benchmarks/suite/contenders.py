@@ -38,7 +38,6 @@ class Contender:
     batch: int | None = None  # every worker's size from the first window on; None: the policy's
     by_speed: bool = False  # first sizes in proportion to the workers' speeds; their sum stays
     lr_factor: float = 1.0  # on the workload's learning rate
-    decides_rate: bool = False  # on top: the rate decays to the end, and a guard halves it when the loss rises
 
     def first_sizes(self, sizes: Sequence[int], speeds: Sequence[float], least: int, most: int) -> tuple[int, ...]:
         """What every worker begins with: `sizes`, or their sum in proportion to `speeds`, within both bounds."""
@@ -143,13 +142,6 @@ CONTENDERS = {
         "ours: no arbitrator, every worker chooses its own size from traces in the gradient sum",
         "traces: after S-MADRL",
         "none: first values of its rule",
-    ),
-    "goodput-decay": Contender(
-        PolicySection(name="goodput"),
-        "`goodput`; the learning rate decays linearly to the end of training, a guard halves it when the loss rises",
-        "Pollux, OSDI 2021; linear decay as in arXiv 2310.07831",
-        DEFAULTS,
-        decides_rate=True,
     ),
 }
 

@@ -19,7 +19,6 @@ from dynamix_ps.arbitrator.publication import PlanPublication
 from dynamix_ps.arbitrator.windows import ClosedWindow
 from dynamix_ps.config.schema import Config
 from dynamix_ps.policy.base import Decision, Policy, View, ask, largest_total, reference_batch
-from dynamix_ps.policy.rate.decider import RateDecider
 
 if TYPE_CHECKING:
     from dynamix_ps.report.prometheus import Exporter
@@ -55,7 +54,6 @@ class Decisions:
         self._exporter = exporter
         self.count = resumed.decisions
         self._holding = resumed.starts > 0  # after a restart, sizes stay for one complete window
-        self._rate = RateDecider(self._holding) if config.lr == "decide" else None
         self._first_sizes = config.initial_sizes()
         n_workers = len(config.cluster.workers)
         self._at_once = [config.at_once(rank) or math.nan for rank in range(n_workers)]  # NaN: no limit is known
@@ -76,8 +74,7 @@ class Decisions:
         view = self._view(closed, now_s)
         decision = self._ask(view, closed.timed_out)
         guarded = guard(decision.batch_sizes, view.plan.batch_sizes, view.bounds, view.largest_total)
-        lr_factor = self._rate.factor(view, decision.lr_step) if self._rate else 1.0
-        plan = next_plan(guarded.batch_sizes, lr_factor, view.plan, publication.newest_version)
+        plan = next_plan(guarded.batch_sizes, view.plan, publication.newest_version)
         self.count += 1
         kind = "kept" if plan is None else ("plan" if self._config.mode == "adapt" else "observed")
         version = plan.version if plan is not None and kind == "plan" else view.plan.version
@@ -85,12 +82,10 @@ class Decisions:
         line = {
             "version": version,
             "batch_sizes": guarded.batch_sizes,
-            "lr_factor": lr_factor,
             "window": closed.window,
             "reported": [record.rank for record in view.reported],  # later records were not known to this decision
             "timed_out": closed.timed_out,
             "proposed": decision.batch_sizes,
-            "proposed_lr_step": decision.lr_step,
             "corrected": guarded.corrected,
             "reward": decision.reward,
             "fallback": decision.fallback,
@@ -134,7 +129,6 @@ class Decisions:
             servers,
             self._config.lr_rule,
             reference_batch=reference_batch(closed.records, self._first_sizes),
-            lr_steps=self._rate.observe(closed.records) if self._rate else (1.0,),
             largest_total=largest_total(closed.records),
             ring=self._config.data_plane.is_ring,
         )
@@ -144,7 +138,7 @@ class Decisions:
         keep = Decision(view.plan.batch_sizes)
         if self._holding:
             self._holding = timed_out
-            return dataclasses.replace(keep, lr_step=1.0)
+            return keep
         try:
             return ask(self._policy, view)
         except Exception as error:  # any fault of a policy: sizes stay and training goes on

@@ -124,4 +124,4 @@ def _newer(plan: Plan | None, other: Plan) -> Plan:
 
 def _plan(line: Mapping[str, Any]) -> Plan:
     sizes = tuple(int(size) for size in line["batch_sizes"])
-    return Plan(int(line["version"]), sizes, float(line.get("lr_factor", 1.0)))  # older journals have no factor
+    return Plan(int(line["version"]), sizes)

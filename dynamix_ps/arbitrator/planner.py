@@ -34,15 +34,14 @@ def guard(proposed: Sequence[float], current: Sequence[int], bounds: Bounds, lar
     return Guarded(within_total(_within(current, bounds), bounds, largest_total), corrected=True)
 
 
-def next_plan(sizes: tuple[int, ...], lr_factor: float, current: Plan, newest_version: int) -> Plan | None:
-    """A plan with a new version, or None if sizes and factor stay or no version is left.
+def next_plan(sizes: tuple[int, ...], current: Plan, newest_version: int) -> Plan | None:
+    """A plan with a new version, or None if the sizes stay or no version is left.
 
     Args:
         newest_version: the highest version in the journal and in registrations.
     """
     version = max(current.version, newest_version) + 1
-    stays = (sizes, lr_factor) == (current.batch_sizes, current.lr_factor)
-    return None if stays or version > LARGEST_VERSION else Plan(version, sizes, lr_factor)
+    return None if sizes == current.batch_sizes or version > LARGEST_VERSION else Plan(version, sizes)
 
 
 def _within(values: Iterable[float], bounds: Bounds) -> tuple[int, ...]:

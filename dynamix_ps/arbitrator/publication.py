@@ -44,7 +44,7 @@ class PlanPublication:
 
     def resize(self, sizes: tuple[int, ...]) -> None:
         """Publish a plan with these sizes, which the workers have already given themselves."""
-        plan = next_plan(sizes, self.plan.lr_factor, self.plan, self.newest_version)
+        plan = next_plan(sizes, self.plan, self.newest_version)
         if plan is not None and any(plan.batch_sizes):
             self._adopt(plan)
 

@@ -36,7 +36,7 @@ from dynamix_ps.config.schema import Config
 from dynamix_ps.errors import EnvironmentNotReady
 from dynamix_ps.messages import PeerStatus, Plan, Registration, RoleReport, WindowRecord
 from dynamix_ps.policy.base import Policy
-from dynamix_ps.rpc.plan_rules import LARGEST_VERSION, wrong_lr_factor, wrong_sizes, wrong_version
+from dynamix_ps.rpc.plan_rules import LARGEST_VERSION, wrong_sizes, wrong_version
 from dynamix_ps.rpc.refusals import MalformedMessageError
 
 if TYPE_CHECKING:
@@ -119,11 +119,7 @@ class Arbitrator:
             MalformedMessageError, StaleIncarnationError: no such worker, it was replaced, or no plan can be like that.
         """
         rank, held = registration.rank, registration.plan
-        problem = (
-            wrong_version(held.version, 0, LARGEST_VERSION)
-            or wrong_sizes(held.batch_sizes, self._accepted)
-            or wrong_lr_factor(held.lr_factor)
-        )
+        problem = wrong_version(held.version, 0, LARGEST_VERSION) or wrong_sizes(held.batch_sizes, self._accepted)
         if problem:
             raise MalformedMessageError(f"plan.{problem}")
         if is_new := self._places.register(rank, registration.incarnation, self._clock()):

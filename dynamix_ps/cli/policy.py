@@ -13,7 +13,6 @@ from typing import Any
 import click
 
 from dynamix_ps.cli.policy_name import POLICY_NAMES, PolicyName
-from dynamix_ps.config.policies import POLICIES
 from dynamix_ps.config.schema import PolicySection, Ppo
 from dynamix_ps.errors import EnvironmentNotReady
 from dynamix_ps.policy.ppo.policy_file import StoredPolicy, load_policy, save_policy
@@ -21,14 +20,9 @@ from dynamix_ps.policy.registry import policy_of
 from dynamix_ps.terminal import make_console, progress_bar
 
 TUNED = "tuned-static"
-DECAY = "-decay"  # after the name of a policy: with `lr: decide`
-DECAYING = tuple(f"{name}{DECAY}" for name in POLICIES)
 RIVALS = ("static", "proportional", "pid", "goodput", TUNED)
 SPACES = ("structured", "paper")
-_AGAINST = (
-    f"Policies to compare with: {POLICY_NAMES}, or {TUNED}; POLICY{DECAY} of one that ships: with `lr: decide`.  "
-    f"[default: {', '.join(RIVALS[:-1])}]"
-)
+_AGAINST = f"Policies to compare with: {POLICY_NAMES}, or {TUNED}.  [default: {', '.join(RIVALS[:-1])}]"
 _FILE = click.Path(path_type=Path, dir_okay=False)
 
 
@@ -95,7 +89,7 @@ def train(out: Path, resume: bool, scenarios: tuple[str, ...], **chosen: Any) ->
     multiple=True,
     help="Name of a shipped scenario, or a YAML file.  [default: all shipped ones]",
 )
-@click.option("--against", multiple=True, type=PolicyName(TUNED, *DECAYING), help=_AGAINST)
+@click.option("--against", multiple=True, type=PolicyName(TUNED), help=_AGAINST)
 @click.option("--workers", type=click.IntRange(1, 1024), help="Change the scenarios to this number of workers.")
 @click.option("--seeds", type=click.IntRange(2), default=20, show_default=True, help="Runs per policy and scenario.")
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Seed of all random numbers.")
@@ -126,7 +120,7 @@ def evaluate(
     if workers is not None:
         chosen = [scenario.with_workers(workers) for scenario in chosen]
     rivals = against or RIVALS[:-1]
-    policies = {name: PolicySection(name=_plain(name)) for name in rivals} | _learned(files)
+    policies = {name: PolicySection(name="static" if name == TUNED else name) for name in rivals} | _learned(files)
     console = make_console()
     with progress_bar(console) as bar:
         task = bar.add_task("policies on scenarios")
@@ -135,7 +129,6 @@ def evaluate(
             policies,
             seeds=seeds,
             seed=seed,
-            decaying=DECAYING,
             on_done=lambda done, total: bar.update(task, completed=done, total=total),
         )
     console.print(contest_table(contest))
@@ -144,11 +137,6 @@ def evaluate(
     if png_file is not None:
         reference = {scenario.name: contest.counted_s(rivals[0], scenario.name) for scenario in chosen}
         draw_contest(png_file, contest, reference, rivals[0])
-
-
-def _plain(name: str) -> str:
-    """The policy's name in a cluster file."""
-    return "static" if name == TUNED else name.removesuffix(DECAY) if name in DECAYING else name
 
 
 def _learned(files: tuple[Path, ...]) -> dict[str, PolicySection]:

@@ -101,8 +101,6 @@ def _without_arbitrator(config: Config) -> Iterator[BrokenRule]:
         message = f"has nobody that could decide beside the workers with {here}; use mode: adapt, or another policy"
         yield BrokenRule(("mode",), message, config.mode, uses)
     needs = f"needs an arbitrator, which {here} does without"
-    if config.lr == "decide":
-        yield BrokenRule(("lr",), f"{needs}; use lr: follow, or another policy", config.lr, uses)
     if config.window < SHORTEST_WINDOW:
         message = f"must be at least {SHORTEST_WINDOW} with {here}: the workers choose their sizes in four sums"
         yield BrokenRule(("window",), message, config.window, uses)
@@ -166,9 +164,6 @@ def _learning_rate(config: Config) -> Iterator[BrokenRule]:
     if config.lr == "script" and config.lr_rule != "none":
         message = "has no effect with lr: script; remove it, or use lr: follow"
         yield BrokenRule(("lr_rule",), message, config.lr_rule, (("lr",),))
-    if config.lr == "decide" and config.mode == "off":
-        message = "needs an arbitrator, which mode: off does without; use mode: adapt, or lr: follow"
-        yield BrokenRule(("lr",), message, config.lr, (("mode",),))
 
 
 def _elastic(config: Config) -> Iterator[BrokenRule]:

@@ -5,6 +5,7 @@ The text under a field is its description: the reference of the cluster file is 
 
 from __future__ import annotations
 
+import logging
 import math
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
     DataPlaneName = str
 else:
     DataPlaneName = Literal[tuple(DATA_PLANES)]  # the names of the table, for messages and for the reference
+
+logger = logging.getLogger(__name__)
 
 # The batch sizes travel in the float32 trailer of the gradient buffer; up to here their sum is exact.
 MAX_GLOBAL_BATCH = 2**24
@@ -48,6 +51,14 @@ Device = Annotated[int, Field(ge=0, le=1023)]
 def _plain_off(value: object) -> object:
     """YAML 1.1 reads an unquoted `off` as false; as a mode it means the word."""
     return "off" if value is False else value
+
+
+def _guard_for_decide(value: Any) -> Any:
+    """`lr: decide` of release 0.1 is read as `lr: guard`."""
+    if value == "decide":
+        logger.warning("lr: decide: nothing decides on the learning rate; write lr: guard, which this is read as")
+        return "guard"
+    return value
 
 
 Mode = Annotated[Literal["adapt", "observe", "off"], BeforeValidator(_plain_off)]
@@ -485,11 +496,11 @@ class Config(_Section):
     """
     window: Annotated[int, Field(gt=0, le=1_000_000)] = 20
     """Iterations per decision; k in the paper."""
-    lr: Literal["script", "follow", "decide"] = "follow"
+    lr: Annotated[Literal["script", "follow", "guard"], BeforeValidator(_guard_for_decide)] = "follow"
     """What happens to the script's learning rate; its schedulers go on in any case.
 
-    `script`: nothing. `follow`: it follows the global batch by `lr_rule`. `decide`: in addition a factor is decided on
-    while training runs, and a loss that rises takes the weights back and halves the rate.
+    `script`: nothing. `follow`: it follows the global batch by `lr_rule`. `guard`: in addition, a loss that
+    rises takes the weights back and halves the rate.
     """
     lr_rule: Literal["none", "linear", "sqrt", "adascale"] = "none"
     """How the script's learning rate follows the global batch B, relative to the sum of the first sizes.

@@ -46,7 +46,6 @@ class View:
     reference_batch: int = 0  # the global batch for which the learning rate is tuned; 0: that of the newest plan
     largest_total: float = NAN  # of all sizes together: a pass over the data has no more; NaN: it is not known
     ring: bool = False  # gradients go around a ring, where nobody is done before the slowest link is
-    lr_steps: tuple[float, ...] = (1.0,)  # that the next plan may multiply the learning rate by (rate/limits.py)
 
     @cached_property
     def reported(self) -> tuple[WindowRecord, ...]:
@@ -77,17 +76,12 @@ def largest_total(records: Iterable[WindowRecord | None]) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """A policy's answer: one size per worker, and the reward of the plan that just ran if that was computed.
-
-    `lr_step` multiplies the learning rate, under `lr: decide`; the nearest of `View.lr_steps` counts. None: the rule
-    decides (policy/rate/decay.py).
-    """
+    """A policy's answer: one size per worker, and the reward of the plan that just ran if that was computed."""
 
     batch_sizes: tuple[int, ...]
     reward: float | None = None
     note: str = ""  # for users; empty: there is nothing to say
     fallback: bool = False  # by the safety net instead of the policy (safety_net.py)
-    lr_step: float | None = None
 
 
 class Policy(Protocol):
@@ -104,7 +98,7 @@ class Policy(Protocol):
 def ask(policy: Policy, view: View) -> Decision:
     """The policy's answer. Raises PolicyError if it is not a Decision with numbers, or whatever the policy raises."""
     answer = policy.decide(view)
-    if isinstance(answer, Decision) and all(map(_is_number, (*answer.batch_sizes, answer.lr_step or 1))):
+    if isinstance(answer, Decision) and all(map(_is_number, answer.batch_sizes)):
         return answer
     raise PolicyError(f"{policy.name} answered {answer!r:.200}, expected a Decision with one batch size per worker")
 

@@ -159,7 +159,6 @@ def arrays_of(view: View) -> WindowArrays:
         columns["push_busy"] = np.where(present, _largest(columns["push_busy"].tolist()), NAN)
     columns |= {name: np.float64(getattr(first, name)) for name in OF_CLUSTER}
     _leave_out_what_is_no_training(columns, view)
-    columns["lr_ratio"] *= view.plan.lr_factor  # a rate that the plan has lowered is as low as one that the script has
     # of an absent worker nothing is known
     columns |= _columns(view.links, present, OF_LINK) if view.links else dict.fromkeys(OF_LINK, NAN)
     return WindowArrays(

@@ -110,7 +110,7 @@ def summarise(run: str, state: RunState, gain: Gain, config: Config, outcome: Ou
         "plans_applied": len(applied),
         "plans_observed": len(state.observed),
         "safety_net": {"times": state.fallbacks, "windows": state.fallback_windows},
-        "learning_rate": {"lr": config.lr, "decided": _known(state.lr_decided), "rollbacks": state.rollbacks},
+        "learning_rate": {"lr": config.lr, "guard": _known(state.lr_guard), "rollbacks": state.rollbacks},
         "batch_sizes_start": start,
         "batch_sizes_end": list(applied[-1].batch_sizes) if applied else start,
         "final_accuracy": _known(accuracy.last) if accuracy else None,

@@ -107,8 +107,8 @@ def _figures(summary: dict[str, Any]) -> Iterable[tuple[str, str]]:
     yield "plans in force / published", f"{summary['plans_applied']} / {summary['plans_published']}"
     if (net := summary["safety_net"])["times"]:
         yield "safety net", f"{safety_net_text(**net)} by proportional shares in place of the policy"
-    if (rate := summary["learning_rate"])["lr"] == "decide":
-        yield "learning rate", _decided(rate)
+    if (rate := summary["learning_rate"])["lr"] == "guard":
+        yield "learning rate", _guarded(rate)
     yield "batch sizes", f"{_sizes(summary['batch_sizes_start'])} at start, {_sizes(summary['batch_sizes_end'])} at end"
     for name, metric in summary["metrics"].items():
         best = "" if metric["best"] is None else f" (best: {shown(name, metric['best'])})"
@@ -123,9 +123,9 @@ def _figures(summary: dict[str, Any]) -> Iterable[tuple[str, str]]:
         yield f"accuracy of {_percent(summary['target_accuracy'])}", text
 
 
-def _decided(rate: dict[str, Any]) -> str:
+def _guarded(rate: dict[str, Any]) -> str:
     times = len(rate["rollbacks"])
-    text = f"decided factor {_unit(rate['decided'], '', 2)} at the end"
+    text = f"the guard leaves {_unit(rate['guard'], '', 2)} of it at the end"
     if times:
         where = ", ".join(f"{iteration:,}" for iteration in rate["rollbacks"])
         text += f"; weights taken back and rate halved in iteration{'s' if times > 1 else ''} {where}"

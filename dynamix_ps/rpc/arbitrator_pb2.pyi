@@ -7,14 +7,12 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class Plan(_message.Message):
-    __slots__ = ("version", "batch_sizes", "lr_factor")
+    __slots__ = ("version", "batch_sizes")
     VERSION_FIELD_NUMBER: _ClassVar[int]
     BATCH_SIZES_FIELD_NUMBER: _ClassVar[int]
-    LR_FACTOR_FIELD_NUMBER: _ClassVar[int]
     version: int
     batch_sizes: _containers.RepeatedScalarFieldContainer[int]
-    lr_factor: float
-    def __init__(self, version: _Optional[int] = ..., batch_sizes: _Optional[_Iterable[int]] = ..., lr_factor: _Optional[float] = ...) -> None: ...
+    def __init__(self, version: _Optional[int] = ..., batch_sizes: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class Identity(_message.Message):
     __slots__ = ("rank", "incarnation")

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from dynamix_ps.field_table import RATIO, SECONDS, Quantity
+from dynamix_ps.field_table import SECONDS, Quantity
 from dynamix_ps.messages import (
     FLOW,
     SYSTEM,
@@ -50,7 +50,7 @@ def identity_from_proto(identity: pb.Identity) -> tuple[int, str]:
 
 
 def plan_to_proto(plan: Plan) -> pb.Plan:
-    return pb.Plan(version=plan.version, batch_sizes=plan.batch_sizes, lr_factor=plan.lr_factor)
+    return pb.Plan(version=plan.version, batch_sizes=plan.batch_sizes)
 
 
 def plan_from_proto(plan: pb.Plan) -> Plan:
@@ -60,8 +60,7 @@ def plan_from_proto(plan: pb.Plan) -> Plan:
         raise MalformedMessageError("plan.batch_sizes: got none, expected one size per worker")
     if sum(sizes) == 0:
         raise MalformedMessageError(f"plan.batch_sizes: got {list(sizes)}, expected at least one sample in all")
-    factor = number("plan.lr_factor", plan.lr_factor if plan.HasField("lr_factor") else 1.0, RATIO)
-    return Plan(count("plan.version", plan.version), sizes, factor)
+    return Plan(count("plan.version", plan.version), sizes)
 
 
 def registration_to_proto(registration: Registration) -> pb.RegisterRequest:

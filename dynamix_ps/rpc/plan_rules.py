@@ -6,8 +6,6 @@ from collections.abc import Sequence
 
 from dynamix_ps.messages import Plan
 
-SMALLEST_LR_FACTOR, LARGEST_LR_FACTOR = 1 / 8, 8.0  # on the script's learning rate (chosen by us)
-
 Bounds = tuple[tuple[int, int], ...]  # (smallest, largest) batch size per worker
 
 LARGEST_VERSION = (1 << 24) - 1  # the vote for a plan has 24 bits in the gradient buffer (worker_hooks/plan_switch.py)
@@ -34,17 +32,6 @@ def wrong_version(version: int, newest: int, step: int) -> str:
     return f"version: got {version}, expected 0..{largest}; the newest one known is {newest}"
 
 
-def wrong_lr_factor(factor: float) -> str:
-    """Why no plan can have this factor on the learning rate; empty if one can."""
-    if SMALLEST_LR_FACTOR <= factor <= LARGEST_LR_FACTOR:
-        return ""
-    return f"lr_factor: got {factor:g}, expected {SMALLEST_LR_FACTOR:g}..{LARGEST_LR_FACTOR:g}"
-
-
 def wrong_plan(plan: Plan, held: Plan, bounds: Bounds) -> str:
     """Why a worker that holds the plan `held` does not take `plan`; empty if it does."""
-    return (
-        wrong_version(plan.version, held.version, LARGEST_STEP)
-        or wrong_sizes(plan.batch_sizes, bounds)
-        or wrong_lr_factor(plan.lr_factor)
-    )
+    return wrong_version(plan.version, held.version, LARGEST_STEP) or wrong_sizes(plan.batch_sizes, bounds)

@@ -93,7 +93,6 @@ class PlanState:
 
     version: int
     batch_sizes: tuple[int, ...]
-    lr_factor: float = math.nan  # the plan's own; NaN: only a worker has told of it
     window: int | None = None
     proposed: tuple[int, ...] | None = None  # what the policy asked for, before the guards
     reward: float | None = None  # of the plan before, as known at this decision

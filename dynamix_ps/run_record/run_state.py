@@ -71,7 +71,7 @@ class RunState:
         self._pauses_s = 0.0  # those that are over
         self.fallbacks = 0  # times the safety net took over from the policy
         self.fallback_windows = 0  # decisions it made in the policy's place
-        self.lr_decided = 1.0  # newest, of rank 0: what was decided of the factor on the learning rate
+        self.lr_guard = 1.0  # newest, of rank 0: what the guard leaves of the learning rate
         self.rollbacks: list[int] = []  # iterations in which the guard of the learning rate took the weights back
         self.losses = MembershipHistory()
         self.resumption = Resumption()
@@ -215,8 +215,8 @@ class RunState:
         if self._leads(line):
             noise = GradientNoise(number(line.get("noise_variance")), number(line.get("noise_signal")))
             self.noise.update(noise, number(line.get("grad_sq_global")))
-            if not math.isnan(decided := number(line.get("lr_decided"))):
-                self.lr_decided = decided
+            if not math.isnan(left := number(line.get("lr_guard"))):
+                self.lr_guard = left
             if not math.isnan(trained := number(line.get("trained_ratio"))):
                 self._progress.append((line["time_s"], trained))
         worker.windows += 1
@@ -348,7 +348,6 @@ class RunState:
         return PlanState(
             version=line["version"],
             batch_sizes=self._of_every_worker(line["batch_sizes"]),
-            lr_factor=number(line.get("lr_factor", 1.0)),  # older runs have none
             window=line.get("window"),
             proposed=None if proposed is None else self._of_every_worker(proposed),
             reward=line.get("reward"),

@@ -76,22 +76,18 @@ class _CsvFile:
 
 
 def plan_columns(n_workers: int) -> tuple[str, ...]:
-    """Header of plans.csv.
-
-    `reward` is that of the plan before, as known at this decision; `lr_factor` is the plan's own, without `lr_rule` and
-    guard.
-    """
+    """Header of plans.csv. `reward` is that of the plan before, as known at this decision."""
     sizes = tuple(f"batch_{rank}" for rank in range(n_workers))
     proposed = tuple(f"proposed_{rank}" for rank in range(n_workers))
     fixed = ("version", "window", "status", "published_s", "applied_iteration", "applied_s", "reward", "decision_ms")
-    return (*fixed, "global_batch", *sizes, *proposed, "lr_factor")
+    return (*fixed, "global_batch", *sizes, *proposed)
 
 
 def _plan_row(plan: PlanState, status: str, n_workers: int) -> dict[str, Any]:
     whole = status == "applied"
     fixed = [plan.version, plan.window, status, plan.published_s, plan.iteration if whole else None]
     fixed += [plan.applied_s if whole else None, plan.reward, plan.decision_ms, sum(plan.batch_sizes)]
-    values = (*fixed, *plan.batch_sizes, *(plan.proposed or (None,) * n_workers), plan.lr_factor)
+    values = (*fixed, *plan.batch_sizes, *(plan.proposed or (None,) * n_workers))
     return dict(zip(plan_columns(n_workers), values, strict=True))
 
 

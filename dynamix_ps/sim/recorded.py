@@ -22,7 +22,6 @@ from dynamix_ps.config.schema import Config
 from dynamix_ps.errors import UsageError
 from dynamix_ps.messages import LinkView, Plan, ServerView, WindowRecord
 from dynamix_ps.policy.base import View, largest_total, reference_batch
-from dynamix_ps.policy.rate.decider import RateDecider
 from dynamix_ps.run_record.evaluations import Evaluation, evaluation_of
 from dynamix_ps.run_record.json_lines import LONGEST_BYTES, UNUSABLE, Line, line_in
 from dynamix_ps.run_record.role_files import RoleFiles
@@ -188,7 +187,6 @@ def _decisions(
         return
     # a static policy may set its own first sizes
     plan = Plan(0, tuple(0 if rank in config.later else started[rank]["batch_size"] for rank in ranks))
-    rate = RateDecider() if config.lr == "decide" else None
     for number_of, window in sorted(windows.items()):
         if window.decision is None:
             continue
@@ -208,7 +206,6 @@ def _decisions(
             reference_batch(records, config.initial_sizes()),
             largest_total=largest_total(records),
             ring=config.data_plane.is_ring,
-            lr_steps=rate.observe(records) if rate else (1.0,),
         )
         if window.decision["kind"] == "plan":
             plan = _plan_of(window.decision)
@@ -221,4 +218,4 @@ def _is_there(config: Config, plan: Plan, rank: int) -> bool:
 
 
 def _plan_of(line: Line) -> Plan:
-    return Plan(line["version"], tuple(line["batch_sizes"]), line.get("lr_factor", 1.0))
+    return Plan(line["version"], tuple(line["batch_sizes"]))

@@ -71,9 +71,8 @@ def arbitrator(liar: Liar) -> Iterator[ArbitratorAccess]:
         (pb.Plan(version=LARGEST_STEP + 1, batch_sizes=[8]), "version: got 65537"),
         (pb.Plan(version=2, batch_sizes=[33]), "got 33 for worker 0, expected 1..32"),
         (pb.Plan(version=2, batch_sizes=[8, 8]), "got 2 sizes, expected 1"),
-        (pb.Plan(version=2, batch_sizes=[8], lr_factor=1e9), "lr_factor: got 1e+09, expected 0.125..8"),
     ],
-    ids=["version beyond the vote", "version far ahead", "size out of bounds", "too many workers", "learning rate"],
+    ids=["version beyond the vote", "version far ahead", "size out of bounds", "too many workers"],
 )
 def test_a_wrong_plan_is_refused_once_and_the_right_one_after_it_counts(
     tmp_path: Path, lie: pb.Plan, problem: str

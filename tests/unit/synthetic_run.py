@@ -94,7 +94,6 @@ def measured(rank: int, number: int, source: str = "ebpf") -> dict[str, Any]:
         "noise_signal": 4.0 / (1 + number / 10),
         "grad_norm_std": 0.1 + 0.02 * wave,
         "lr_factor": 2 ** (wave / 4),
-        "lr_decided": 1.0,
         "lr_guard": 1.0,
         "gc_s": 0.01,
         "epoch": number / 10,

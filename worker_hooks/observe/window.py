@@ -185,7 +185,6 @@ class WindowMeter:
             trained_ratio=iterations[-1].trained_ratio,
             lr_ratio=iterations[-1].lr_ratio,
             lr_factor=iterations[-1].rate.factor,
-            lr_decided=iterations[-1].rate.decided,
             lr_guard=iterations[-1].rate.guard,
             lr_batch=iterations[-1].lr_batch,
             gc_s=sum(i.times.gc_s for i in iterations),

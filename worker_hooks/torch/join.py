@@ -65,7 +65,7 @@ def attach(
     models = [model] if isinstance(model, torch.nn.Module) else list(model)
     optimizers = list(optimizer) if isinstance(optimizer, Iterable) else [optimizer]
     check_optimizers(optimizers)
-    if settings.decides_rate:
+    if settings.guards_rate:
         check_rates(optimizers)
     data = with_loading(data, batch_size, collate_fn, num_workers)
     for run in [run for run in open_runs if run.shares(models, optimizers)]:
@@ -173,6 +173,6 @@ def check_rates(optimizers: Sequence[torch.optim.Optimizer]) -> None:
     for optimizer in optimizers:
         if not all(isinstance(group.get("lr"), int | float | torch.Tensor) for group in optimizer.param_groups):
             raise TrainingError(
-                f"the cluster file has lr: decide, and {type(optimizer).__name__} has a parameter group whose `lr` is "
+                f"the cluster file has lr: guard, and {type(optimizer).__name__} has a parameter group whose `lr` is "
                 "no number; give it one, or use lr: script"
             )

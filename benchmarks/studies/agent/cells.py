@@ -10,10 +10,11 @@ from pathlib import Path
 from statistics import median
 from typing import Literal
 
+from benchmarks.studies.ablated import PARTS
 from benchmarks.studies.agent.clusters import cluster_for
 from benchmarks.studies.rehearsed_cells import Cell, Name, Row, Workplace, cell_of
 from benchmarks.studies.trainings import untrained
-from benchmarks.suite.contenders import BY_HAND, CONTENDERS, DEFAULTS, Contender
+from benchmarks.suite.contenders import BY_HAND, CONTENDERS, Contender
 from benchmarks.suite.workloads import Workload, load_workloads
 from dynamix_ps.config.schema import PolicySection
 from dynamix_ps.sim.scenario.load import Scenario, load_scenario
@@ -42,10 +43,9 @@ STEADY = ("h-level-4", *STEEP)  # speeds differ and stay as they are
 SCENARIOS = tuple(dict.fromkeys((*QUIET, *UNEVEN, *STEEP)))
 USUAL = ("h-level-4",)  # for what is asked on one cluster alone
 
-AGENT, MODEL, RATE_AGENT = "ppo", "model", "ppo-rate"
+AGENT, MODEL = "ppo", "model"
 STATICS = {"static-half": 0.5, "static": 1.0, "static-double": 2.0}  # times the first sizes; sizes.py adds more
 BEST_STATIC = "best static"  # of the fixed sizes with the same seeds, for each workload and cluster
-WRONG = {"rate x4": (4.0, 1.0), "rate x1/4": (0.25, 1.0), "B0 x4": (1.0, 4.0), "B0 x1/4": (1.0, 0.25)}
 
 Judged = Literal["time", "loss", "averaged_loss"]  # time to the targets; or test loss at equal time, of which weights
 
@@ -104,25 +104,10 @@ def _questions() -> Iterator[Question]:
     yield Question(part, AGENT, BEST_STATIC, ("homogeneous",), 5, (), Bar(1.03))
     part = "against sizes set once by hand"
     yield Question(part, AGENT, BY_HAND, STEADY, 3)
-    part = "rate or first sizes set wrong"
-    for setting in WRONG:
-        yield Question(part, f"{RATE_AGENT} {setting}", RATE_AGENT, USUAL, 5, (), Bar(1.25, none_missing=True))
-        yield Question(part, f"static {setting}", "static", USUAL, 2)
-    part = "test loss at equal time"
-    judgements: tuple[Judged, ...] = ("loss", "averaged_loss")
-    for judged in judgements:
-        linear = f"{RATE_AGENT} without rate"  # so the rule decides, which is linear decay
-        yield Question(part, RATE_AGENT, linear, USUAL, 5, (), Bar(1.01), judged)
-        yield Question(part, RATE_AGENT, AGENT, USUAL, 5, judged=judged)
-        yield Question(part, RATE_AGENT, "goodput-decay", USUAL, 5, judged=judged)
     part = "what a decision is worth"
-    yield Question(part, RATE_AGENT, AGENT, USUAL, 5)
     for switched_off in ("batch", "shares"):
         yield Question(part, f"{AGENT} without {switched_off}", AGENT, USUAL, 5)
     yield Question(part, f"{AGENT} without anticipation", AGENT, ("recurring",), 5)
-    part = "schedules of others"
-    yield Question(part, RATE_AGENT, "goodput-decay", USUAL, 5)
-    yield Question(part, RATE_AGENT, "seesaw", USUAL, 5)
 
 
 QUESTIONS = tuple(_questions())
@@ -130,17 +115,10 @@ QUESTIONS = tuple(_questions())
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A contender, and factors on what the workload says. `size`: the fixed size, relative to the first sizes."""
+    """A contender. `size`: the fixed size, relative to the first sizes."""
 
     contender: Contender
-    first_sizes: float = 1.0
     size: float | None = None
-
-    def wrong(self, rate: float, first_sizes: float) -> Entry:
-        """The same with a wrong learning rate and wrong first sizes; fixed sizes are the first ones."""
-        return dataclasses.replace(
-            self, contender=dataclasses.replace(self.contender, lr_factor=rate), first_sizes=first_sizes
-        )
 
 
 _WITHOUT_ANTICIPATION = PolicySection(name="benchmarks.studies.ablated:WithoutAnticipation")
@@ -149,27 +127,18 @@ _WITHOUT_ANTICIPATION = PolicySection(name="benchmarks.studies.ablated:WithoutAn
 def entries(folder: Path) -> dict[str, Entry]:
     """All contenders by name. `folder` gets the file of the policy that has learned nothing."""
     agent, static = CONTENDERS["ppo"], Entry(CONTENDERS["static"])
-    seesaw = PolicySection(name="benchmarks.studies.seesaw:SeesawPolicy")
     found = {
         AGENT: Entry(agent),
         MODEL: Entry(dataclasses.replace(agent, policy=untrained(folder / "untrained.npz"))),
-        RATE_AGENT: Entry(dataclasses.replace(agent, decides_rate=True)),
         "goodput": Entry(CONTENDERS["goodput"]),
         BY_HAND: Entry(CONTENDERS[BY_HAND]),
         f"{AGENT} without anticipation": Entry(dataclasses.replace(agent, policy=_WITHOUT_ANTICIPATION)),
-        "goodput-decay": Entry(CONTENDERS["goodput-decay"]),
-        "seesaw": Entry(
-            Contender(seesaw, "the batch grows as the rate would fall", "arXiv 2510.14717", DEFAULTS, decides_rate=True)
-        ),
     }
     found |= {name: dataclasses.replace(static, size=factor) for name, factor in STATICS.items()}
-    for name, switched_off in ((AGENT, "batch"), (AGENT, "shares"), (RATE_AGENT, "rate")):
+    for switched_off in PARTS:
         options = {"policy": {"name": "ppo"}, "without": switched_off}
         ablated = PolicySection(name="benchmarks.studies.ablated:AblatedPolicy", options=options)
-        whole = found[name].contender
-        found[f"{name} without {switched_off}"] = Entry(dataclasses.replace(whole, policy=ablated))
-    for name in (RATE_AGENT, "static"):
-        found |= {f"{name} {setting}": found[name].wrong(*factors) for setting, factors in WRONG.items()}
+        found[f"{AGENT} without {switched_off}"] = Entry(dataclasses.replace(agent, policy=ablated))
     return found
 
 
@@ -195,22 +164,17 @@ def fixed_size_cell(name: Name, factor: float) -> Cell:
     return _cell(name, Entry(CONTENDERS["static"], size=factor))
 
 
-def fixed_size(workload: Workload, factor: float, first_sizes: float = 1.0) -> int:
-    """Samples of every worker, with first sizes of so many times the workload's."""
-    return round(_first_size(workload, first_sizes) * factor)
-
-
-def _first_size(workload: Workload, factor: float) -> int:
-    return max(round(workload.batch * factor), workload.min)  # wrong first sizes, but allowed ones
+def fixed_size(workload: Workload, factor: float) -> int:
+    """Samples of every worker, of so many times the workload's first size."""
+    return round(workload.batch * factor)
 
 
 def _cell(name: Name, entry: Entry) -> Cell:
-    workload = WORKLOADS[name.workload]
-    first = _first_size(workload, entry.first_sizes)
-    chosen = entry.contender
+    workload, chosen = WORKLOADS[name.workload], entry.contender
     if entry.size is not None:
-        chosen = dataclasses.replace(chosen, batch=max(fixed_size(workload, entry.size, entry.first_sizes), 1))
-    return cell_of(name, Workplace(workload, _cluster(name.scenario, name.workload), (first,) * WORKERS), chosen)
+        chosen = dataclasses.replace(chosen, batch=max(fixed_size(workload, entry.size), 1))
+    first_sizes = (workload.batch,) * WORKERS
+    return cell_of(name, Workplace(workload, _cluster(name.scenario, name.workload), first_sizes), chosen)
 
 
 @cache

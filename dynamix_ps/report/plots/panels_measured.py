@@ -122,12 +122,12 @@ def gradient_std(axes: Any, history: History) -> None:
 
 
 def learning_rate(axes: Any, history: History) -> None:
-    """Factor on the script's learning rate, and what was decided of it."""
+    """Factor on the script's learning rate, and what the guard leaves of it."""
     axes.set_ylabel("factor on the learning rate")
     first = next(iter(history.workers.values()), None)
     shown = first is not None and has_factor(history)
     if first is not None and shown:
-        for name, label, colour in (("lr_factor", "in all", 0), ("lr_decided", "decided", 5)):
+        for name, label, colour in (("lr_factor", "in all", 0), ("lr_guard", "left by the guard", 5)):
             style = {"color": WORKER_COLOURS[colour], "linewidth": 1.6} | point_style(len(first.window_s))
             axes.plot(first.window_s, first.measured[name], label=label, **style)
         log_scale(axes)

@@ -110,10 +110,10 @@ def _check_alike(first: RecordedRun, run: RecordedRun) -> None:
 
 def _check_rate(run: RecordedRun) -> None:
     """Raises UsageError if another factor than `lr_rule`'s was on the learning rate, which the simulator has not."""
-    decided = {record.lr_decided for view in run.complete for record in view.reported}
-    if other := sorted(factor for factor in decided if abs(factor - 1) > 0):
+    left = {record.lr_guard for view in run.complete for record in view.reported}
+    if other := sorted(factor for factor in left if abs(factor - 1) > 0):
         raise UsageError(
-            f"{run.name}: decided factor on the learning rate: got {other[0]:g}, expected 1 in all windows; "
+            f"{run.name}: factor of the guard on the learning rate: got {other[0]:g}, expected 1 in all windows; "
             "calibrate with runs that have `lr: script` or `lr: follow`"
         )
 

@@ -10,7 +10,7 @@ learning             how much an iteration improves the model
 quadratic            the same where it depends on the learning rate: a noisy quadratic
 fitted               workloads as the quadratic has them
 workload_fields      the part of the parameters that describes such a training
-workload_training    one window of such trainings, with death, guard and averaged weights
+workload_training    one window of such trainings, with death and averaged weights
 measure              what hook, probe, machine and servers would measure
 views                the window as policies of live clusters see it
 randomise            clusters drawn at random, to train policies on

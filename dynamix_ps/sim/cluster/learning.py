@@ -34,14 +34,9 @@ def noise_scale(parameters: Parameters, excess: Reals) -> Reals:
     return parameters.noise_scale * excess**-parameters.noise_growth
 
 
-def step_progress(parameters: Parameters, noise: Reals, batch: Reals, factor: Reals | float = 1.0) -> Reals:
-    """f: mean progress of one iteration with global batch `batch`, negative where the learning rate is too large.
-
-    Args:
-        factor: of the plan, on the script's learning rate.
-    """
-    tuning = parameters.tuning * factor
-    return model.step_progress(parameters.lr_rule, tuning, parameters.reference_batch, noise, batch)
+def step_progress(parameters: Parameters, noise: Reals, batch: Reals) -> Reals:
+    """f: mean progress of one iteration with global batch `batch`, negative where the learning rate is too large."""
+    return model.step_progress(parameters.lr_rule, parameters.tuning, parameters.reference_batch, noise, batch)
 
 
 def training_loss(parameters: Parameters, excess: Reals) -> Reals:

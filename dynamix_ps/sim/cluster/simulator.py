@@ -9,13 +9,11 @@ Deterministic: the same parameters, generator and sizes give the same bits.
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from dynamix_ps.apportion import Whole
 from dynamix_ps.messages import NAN
 from dynamix_ps.policy.base import View
 from dynamix_ps.policy.window_arrays import Known, WindowArrays
-from dynamix_ps.rpc.plan_rules import LARGEST_LR_FACTOR, SMALLEST_LR_FACTOR
 from dynamix_ps.sim.cluster import learning, measure
 from dynamix_ps.sim.cluster.cost import WindowTimes, iteration_times
 from dynamix_ps.sim.cluster.parameters import Mask, Parameters, Reals
@@ -28,7 +26,7 @@ class Simulator:
     """E clusters of W workers. All public arrays are (E,), sizes (E, W).
 
     Attributes:
-        sizes, lr_factor: the plan in force.
+        sizes: the plan in force.
         time_s: seconds of training since the start of each run (float64).
         progress: sum of noiseless steps so far (learning.py); true_progress: that of the last window.
         workload: the state of trainings that depend on the learning rate.
@@ -39,15 +37,13 @@ class Simulator:
         conditions: those of the coming window.
     """
 
-    def __init__(self, parameters: Parameters, rng: np.random.Generator, *, guarded: bool = False) -> None:
-        """`guarded`: whether workers go back when the loss rises, as under `lr: decide` (workload_training.py)."""
+    def __init__(self, parameters: Parameters, rng: np.random.Generator) -> None:
         self.parameters = parameters
         self._rng = rng
         self.conditions = Conditions(parameters, rng)
         shape = parameters.environments
         self.sizes: Whole = parameters.initial.copy()
-        self.lr_factor: Reals = np.ones(shape, dtype=np.float32)
-        self.workload = WorkloadTraining(parameters, guarded)
+        self.workload = WorkloadTraining(parameters)
         self.time_s = np.zeros(shape)
         self.samples = np.zeros(shape)
         self.windows = np.zeros(shape, dtype=np.int64)
@@ -89,7 +85,6 @@ class Simulator:
     def restart(self, which: Mask) -> None:
         """Begin a new run in some environments, on the same clusters."""
         self.sizes = np.where(which[:, None], self.parameters.initial, self.sizes)
-        self.lr_factor = np.where(which, np.float32(1), self.lr_factor)
         self.workload.restart(self.parameters, which)
         for array in (
             self.time_s,
@@ -109,25 +104,19 @@ class Simulator:
         self.parameters = self.parameters.replaced(which, others)
         self.restart(which)
 
-    def step(self, sizes: Whole, lr_factor: ArrayLike = 1.0) -> WindowArrays:
+    def step(self, sizes: Whole) -> WindowArrays:
         """Train one window in every environment with these sizes; return its measurements.
 
-        Args:
-            lr_factor: of the plan, on the script's learning rate; (E,) or one for all.
-
         Raises:
-            ValueError: sizes of another shape, or sizes or factors outside the bounds.
+            ValueError: sizes of another shape or outside the bounds.
         """
         parameters = self.parameters
         if sizes.shape != parameters.initial.shape:
             raise ValueError(f"sizes have shape {sizes.shape}, this simulator needs {parameters.initial.shape}")
         if ((sizes < parameters.low) | (sizes > parameters.high)).any():
             raise ValueError("sizes lie outside the bounds of their workers; clip them to parameters.low and high")
-        factor = np.broadcast_to(np.asarray(lr_factor, dtype=np.float32), sizes.shape[:1])
-        if not ((factor >= SMALLEST_LR_FACTOR) & (factor <= LARGEST_LR_FACTOR)).all():
-            raise ValueError(f"lr_factor has values outside {SMALLEST_LR_FACTOR:g} to {LARGEST_LR_FACTOR:g}")
-        self._versions += (sizes != self.sizes).any(axis=-1) | (factor != self.lr_factor)
-        self.sizes, self.lr_factor = sizes.astype(np.int64), factor.copy()
+        self._versions += (sizes != self.sizes).any(axis=-1)
+        self.sizes = sizes.astype(np.int64)
         real = sizes.astype(np.float32)
         draws = self._rng.standard_normal((measure.DRAWS, *sizes.shape), dtype=np.float32)
         unit_noise = self._rng.standard_normal((2, sizes.shape[0]), dtype=np.float32)
@@ -146,14 +135,14 @@ class Simulator:
         if self._report is None or self.times is None:
             raise ValueError("views() returns the last window, but there is none yet; call step() first")
         pushed = (self.times.bytes * self.parameters.window).astype(np.int64)
-        return views_of(self._report, pushed, self.windows, self._versions, self.lr_factor, self.workload.guard)
+        return views_of(self._report, pushed, self.windows, self._versions)
 
     def _train(self, batch: Reals, unit_noise: Reals) -> measure.TrainingState:
         """Train k iterations, with the noise scale at the start of the window."""
         parameters, window = self.parameters, self.parameters.iterations
         batch = np.maximum(batch, 1)
         noise = learning.noise_scale(parameters, learning.excess_loss(parameters, self.progress))
-        steps = window * learning.step_progress(parameters, noise, batch, self.lr_factor)
+        steps = window * learning.step_progress(parameters, noise, batch)
         gained = steps * (1 + learning.PROGRESS_SPREAD * unit_noise)
         before, self.progress = self.progress, np.maximum(self.progress + gained, 0)
         self.true_progress = self.progress - before
@@ -172,7 +161,7 @@ class Simulator:
         """Train what names a workload; the state in the middle of the window, of the others as it is."""
         parameters, state = self.parameters, self.workload
         before, noise = (state.excess, state.signal), state.noise
-        state.train(self.lr_factor, batch, unit_noise)
+        state.train(batch, unit_noise)
         excess, signal = (np.sqrt(a * b) for a, b in zip(before, (state.excess, state.signal), strict=True))
 
         def chosen(mine: Reals, its: Reals) -> Reals:
@@ -194,7 +183,7 @@ class Simulator:
         if not parameters.by_workload.any():
             return NAN, NAN
         done = np.minimum(self.samples / parameters.budget_samples, 1)
-        return np.where(parameters.by_workload, done, NAN), np.where(parameters.by_workload, self.lr_factor, NAN)
+        return np.where(parameters.by_workload, done, NAN), np.where(parameters.by_workload, np.float32(1), NAN)
 
     def _pass(self, times: WindowTimes) -> None:
         """Advance time and conditions by the duration of the window."""

@@ -11,24 +11,20 @@ from dynamix_ps.apportion import Whole
 from dynamix_ps.messages import LinkView, Plan, ServerView, SystemSample, WindowRecord
 from dynamix_ps.policy.base import LR_RULES, View
 from dynamix_ps.policy.window_arrays import OF_CLUSTER, OF_LINK, OF_RECORD, WindowArrays
-from dynamix_ps.sim.cluster.parameters import Reals
 
 SOURCE = "simulated"
 
 _SERVER_CORES = 1.0  # a server's CPU use is known, not its cores
 
 
-def views_of(
-    report: WindowArrays, bytes_pushed: Whole, windows: Whole, versions: Whole, lr_factors: Reals, lr_guards: Reals
-) -> list[View]:
+def views_of(report: WindowArrays, bytes_pushed: Whole, windows: Whole, versions: Whole) -> list[View]:
     """One view per environment. Every worker has reported, and none has paused.
 
     Args:
         report: the window, arrays of (E, W) and (E,).
         bytes_pushed: (E,), by each worker in the window.
         windows: (E,), how many each run has closed, this one included.
-        versions, lr_factors: (E,), of the plan that ran.
-        lr_guards: (E,), what the guard of the workers had left of the rate when the window closed.
+        versions: (E,), of the plan that ran.
     """
     shape = report.planned.shape
     workers = {name: _list(report, name, shape) for name in (*OF_RECORD, *OF_LINK, "low", "high", "planned")}
@@ -42,8 +38,7 @@ def views_of(
             {name: values[e] for name, values in cluster.items()},
             int(bytes_pushed[e]),
             int(windows[e]) - 1,
-            Plan(int(versions[e]), tuple(workers["planned"][e]), float(lr_factors[e])),
-            float(lr_guards[e]),
+            Plan(int(versions[e]), tuple(workers["planned"][e])),
         )
         for e in range(shape[0])
     ]
@@ -54,9 +49,7 @@ def _list(report: WindowArrays, name: str, shape: tuple[int, ...]) -> list[Any]:
     return values
 
 
-def _view(
-    workers: dict[str, list[Any]], cluster: dict[str, float], bytes_pushed: int, window: int, plan: Plan, guard: float
-) -> View:
+def _view(workers: dict[str, list[Any]], cluster: dict[str, float], bytes_pushed: int, window: int, plan: Plan) -> View:
     """A view from one list per quantity of the workers, and one value per quantity of the cluster."""
     iterations = round(cluster["iterations"])
     common: dict[str, Any] = {name: cluster[name] for name in OF_CLUSTER}
@@ -65,9 +58,6 @@ def _view(
         "first_iteration": window * iterations,
         "iterations": iterations,
         "plan_version": plan.version,
-        "lr_ratio": cluster["lr_ratio"] / plan.lr_factor,  # the script's own
-        "lr_decided": plan.lr_factor * guard,
-        "lr_guard": guard,
         "input_s": 0.0,
         "global_samples": iterations * plan.global_batch,
         "bytes_pushed": bytes_pushed,

@@ -1,17 +1,15 @@
 """One window of training by the learning rate, for all environments at once; those without a workload do not count.
 
-    script's rate, plan's factor, guard, rule, Adam -> effective rate -> moments (quadratic.py) -> loss, noise scale
+    script's rate, rule, Adam -> effective rate -> moments (quadratic.py) -> loss, noise scale
 
 The effective rate over the tuned one is
 
-    s = (script_rate x plan's factor x guard x rule's factor x adam) ^ rate_power
+    s = (script_rate x rule's factor x adam) ^ rate_power
     adam = sqrt((1 + N / tuned batch) / (1 + N / B))
 
 Adam divides the gradient by the root of its mean square, of which N / B is noise; so a larger batch makes its steps
-longer. A network whose loss rises to DEAD times that at the start is dead: it learns no more, at any rate. With guard
-the weights come back when the loss of a window rises by RISE, and the rate is halved, up to three times, as in a run
-(worker_hooks/rate_guard.py). The luck of a window is that of learning.py: as if it had more or fewer iterations. All
-of this is chosen by us.
+longer. A network whose loss rises to DEAD times that at the start is dead: it learns no more, at any rate. The luck
+of a window is that of learning.py: as if it had more or fewer iterations. All of this is chosen by us.
 """
 
 from __future__ import annotations
@@ -19,7 +17,6 @@ from __future__ import annotations
 import numpy as np
 
 from dynamix_ps.policy.model.efficiency import rule_factor
-from dynamix_ps.rpc.plan_rules import SMALLEST_LR_FACTOR
 from dynamix_ps.sim.cluster import learning
 from dynamix_ps.sim.cluster.parameters import Mask, Parameters, Reals
 from dynamix_ps.sim.cluster.quadratic import (
@@ -32,29 +29,21 @@ from dynamix_ps.sim.cluster.quadratic import (
 )
 
 DEAD = np.float32(1.5)  # times the loss at the start
-RISE = np.float32(1.3)  # times the loss before the window: more than a doubled rate adds in the noise
-SMALLEST_RISE = np.float32(0.02)  # of the loss at the start
 _SMALLEST = np.float32(1e-6)  # excess loss
 
 
 class WorkloadTraining:
     """State of these trainings; all arrays are (E,).
 
-    Args:
-        guarded: whether the workers of these runs have the guard, as under `lr: decide`.
-
     Attributes:
         excess: loss of the weights over that at the start, at most 1; averaged: that of their average.
         noise: N in samples.
         signal: squared norm of the true gradient over that at the start.
-        guard: what the guard has left of the rate.
         dead: whether the network learns no more.
     """
 
-    def __init__(self, parameters: Parameters, guarded: bool) -> None:
-        self._guarded = guarded
+    def __init__(self, parameters: Parameters) -> None:
         everywhere = np.ones(parameters.environments, dtype=bool)
-        self.guard: Reals = np.ones(parameters.environments, dtype=np.float32)
         self.dead: Mask = ~everywhere
         self._begin(parameters)
         self._moments = untrained(self._spectrum)
@@ -65,37 +54,30 @@ class WorkloadTraining:
         self._begin(parameters)
         fresh = untrained(self._spectrum)
         self._moments = _where(which, fresh, self._moments)
-        self.guard = np.where(which, np.float32(1), self.guard)
         self.dead = self.dead & ~which
         self._observe(np.ones(len(which), dtype=np.float32))
 
-    def train(self, factor: Reals, batch: Reals, unit_noise: Reals) -> None:
+    def train(self, batch: Reals, unit_noise: Reals) -> None:
         """Train one window.
 
         Args:
-            factor: of the plan, on the script's learning rate.
             batch: B in samples, at least 1.
             unit_noise: standard normal.
         """
         parameters = self._parameters
-        rate = self._rate(factor, batch)
+        rate = self._rate(batch)
         iterations = parameters.iterations * np.maximum(1 + learning.PROGRESS_SPREAD * unit_noise, 0)
-        before, loss = self._moments, self._moments.loss
-        after = trained(self._spectrum, before, rate, batch / parameters.tuned_batch, iterations)
-        if self._guarded:
-            rises = (after.loss > RISE * loss + SMALLEST_RISE) & (self.guard > SMALLEST_LR_FACTOR)
-            after = _where(rises, before, after)
-            self.guard = np.where(rises, self.guard / 2, self.guard)
+        after = trained(self._spectrum, self._moments, rate, batch / parameters.tuned_batch, iterations)
         self.dead = self.dead | ~(after.loss < DEAD) & parameters.by_workload
         self._moments = _where(self.dead, untrained(self._spectrum), after)
         self._observe(rate)
 
-    def _rate(self, factor: Reals, batch: Reals) -> Reals:
+    def _rate(self, batch: Reals) -> Reals:
         """s of a window."""
         parameters = self._parameters
         rule = rule_factor(parameters.lr_rule, parameters.reference_batch, self.noise, batch)
         adam = np.sqrt((1 + self.noise / parameters.tuned_batch) / (1 + self.noise / batch))
-        script = parameters.script_rate * factor * self.guard * rule
+        script = parameters.script_rate * rule
         rate: Reals = (script * np.where(parameters.adaptive, adam, 1)) ** parameters.rate_power
         return rate
 

@@ -7,7 +7,7 @@ than a successful one. Every result includes the number of failed runs.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -91,7 +91,6 @@ def compete(
     *,
     seeds: int,
     seed: int,
-    decaying: Collection[str] = (),
     processes: int | None = None,
     on_done: Callable[[int, int], None] = lambda done, total: None,
 ) -> Contest:
@@ -99,7 +98,6 @@ def compete(
 
     Args:
         policies: by name; None is the oracle (oracle.py).
-        decaying: names of those that run with `lr: decide`; scenarios that name no workload have no end to decay to.
         on_done: gets the number of finished cells and of all cells.
 
     Raises:
@@ -112,8 +110,7 @@ def compete(
         for size in (uniform_sizes(scenario) if name == TUNED else (None,))
     ]
     cells = [
-        Cell(where, _uniform(where, size) if size else policies[name], seeds, seed, decides_rate=name in decaying)
-        for name, where, size in entries
+        Cell(where, _uniform(where, size) if size else policies[name], seeds, seed) for name, where, size in entries
     ]
     outcomes: dict[tuple[str, str], SimulatedOutcome] = {}
     tried: dict[str, dict[int, SimulatedOutcome]] = {}

@@ -2,13 +2,11 @@
 
 The seeds of a cell (one policy on one scenario) are the environments of one Simulator. Each seed has its own policy
 object, which sees the same views as in a real run. Its answer passes the same guard and takes effect in the next
-window. So does the factor on the learning rate, where the cell decides on it. A seed makes no more decisions once it
-has reached the target. The oracle (oracle.py) sees the simulator itself; it leaves the rate alone.
+window. A seed makes no more decisions once it has reached the target. The oracle (oracle.py) sees the simulator itself.
 """
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -18,7 +16,6 @@ from numpy.typing import NDArray
 from dynamix_ps.arbitrator.planner import guard
 from dynamix_ps.config.schema import BatchBounds, Cluster, Config, PolicySection, WorkerSection
 from dynamix_ps.policy.base import ask
-from dynamix_ps.policy.rate.decider import RateDecider
 from dynamix_ps.policy.registry import make_policy
 from dynamix_ps.sim.cluster.parameters import parameters_of
 from dynamix_ps.sim.cluster.simulator import Simulator
@@ -36,7 +33,6 @@ class Cell:
     policy: PolicySection | None  # none: the oracle
     seeds: int = SEEDS
     seed: int = 0
-    decides_rate: bool = False  # `lr: decide`: the policy or the rule of linear decay sets the learning rate
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,18 +61,16 @@ def evaluate(cell: Cell, watch: Watch | None = None) -> SimulatedOutcome:
     """
     scenario, seeds = cell.scenario, cell.seeds
     simulator_rng, *policy_rngs = np.random.default_rng(cell.seed).spawn(1 + seeds)
-    decides_rate = cell.decides_rate and cell.policy is not None
-    simulator = Simulator(parameters_of((scenario,) * seeds), simulator_rng, guarded=decides_rate)
-    config = config_of(scenario, cell.policy or PolicySection(name="static"), decides_rate=decides_rate)
+    simulator = Simulator(parameters_of((scenario,) * seeds), simulator_rng)
+    config = config_of(scenario, cell.policy or PolicySection(name="static"))
     policies = [make_policy(config, len(config.cluster.workers), rng) for rng in policy_rngs]
     sizes = np.tile(np.array(config.initial_sizes(), dtype=np.int64), (seeds, 1))
     time_s, accuracy = np.zeros(seeds), np.zeros(seeds)
     reached = np.zeros(seeds, dtype=bool)
     samples, windows, fallbacks = (np.zeros(seeds, dtype=np.int64) for _ in range(3))
-    running, rates = np.ones(seeds, dtype=bool), [RateDecider() for _ in range(seeds)]
-    factors = np.ones(seeds)
+    running = np.ones(seeds, dtype=bool)
     for _ in range(scenario.max_windows):
-        simulator.step(sizes, factors)
+        simulator.step(sizes)
         if watch:
             watch(simulator, running)
         time_s[running], accuracy[running] = simulator.time_s[running], simulator.test_accuracy[running]
@@ -88,31 +82,26 @@ def evaluate(cell: Cell, watch: Watch | None = None) -> SimulatedOutcome:
         if cell.policy is None:
             sizes = oracle_sizes(simulator)
             continue
-        if cell.policy.name == "static" and not decides_rate:  # its answer never changes
+        if cell.policy.name == "static":  # its answer never changes
             continue
         views = simulator.views()
         for seed in np.flatnonzero(running):
             view = views[seed]
-            if decides_rate:
-                view = dataclasses.replace(view, lr_steps=rates[seed].observe(view.records))
             decision = ask(policies[seed], view)
             sizes[seed] = guard(
                 decision.batch_sizes, view.plan.batch_sizes, view.bounds, view.largest_total
             ).batch_sizes
             fallbacks[seed] += decision.fallback
-            if decides_rate:
-                factors[seed] = rates[seed].factor(view, decision.lr_step)
     return SimulatedOutcome(time_s, reached, windows, accuracy, samples / time_s, fallbacks)
 
 
-def config_of(scenario: Scenario, policy: PolicySection, *, decides_rate: bool = False) -> Config:
+def config_of(scenario: Scenario, policy: PolicySection) -> Config:
     """The cluster file of a real run of this scenario. Sizes of a static policy hold from the start."""
     initial = policy.sizes or scenario.initial_sizes
     return Config(
         cluster=Cluster(workers=tuple(WorkerSection(batch=size) for size in initial)),
         batch=BatchBounds(min=scenario.batch.min, max=scenario.batch.max),
         window=scenario.window,
-        lr="decide" if decides_rate else "follow",
         lr_rule=scenario.lr_rule,
         policy=policy,
     )

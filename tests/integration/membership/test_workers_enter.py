@@ -206,7 +206,7 @@ def test_it_enters_though_the_one_it_follows_leaves(tmp_path: Path, by: str) -> 
 @pytest.mark.parametrize(
     ("comm", "killed", "keep", "keys"),
     [
-        ("byteps", {2: 30}, "global", "policy: {name: static}\nlr: decide\n"),
+        ("byteps", {2: 30}, "global", "policy: {name: static}\nlr: guard\n"),
         ("gloo", {2: 30}, "global", ""),
         ("gloo", {0: 30, 3: 30}, "local", "prefetch: 2\n"),
     ],

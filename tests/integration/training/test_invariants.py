@@ -52,8 +52,8 @@ run = training.run
 taken.clear()  # attach() compares a few samples between workers
 first = training.weights()
 
-# The arbitrator's answers, delayed or lost as the test wants: deliveries[rank] = {iteration: [version, sizes, factor]}
-deliveries = {int(i): Plan(v, tuple(s), *factor) for i, (v, s, *factor) in job["deliveries"][rank].items()}
+# The arbitrator's answers, delayed or lost as the test wants: deliveries[rank] = {iteration: [version, sizes]}
+deliveries = {int(i): Plan(v, tuple(s)) for i, (v, s) in job["deliveries"][rank].items()}
 newest = [None]
 def newest_plan():
     newest[0] = deliveries.get(run.iteration, newest[0])

@@ -143,7 +143,7 @@ def test_a_write_cut_short_ends_its_own_line_only(file: Path, monkeypatch: pytes
 def test_the_factor_on_the_learning_rate_comes_back(file: Path) -> None:
     journal = Journal(file)
     decision(journal, "plan", 0, 1)
-    assert replay(file).plan == Plan(1, (1, 2), 1.0)
+    assert replay(file).plan == Plan(1, (1, 2))
     journal.write("plan", window=1, version=2, batch_sizes=(1, 2), lr_factor=0.5)
     journal.close()
-    assert replay(file).plan == Plan(2, (1, 2), 0.5)
+    assert replay(file).plan == Plan(2, (1, 2))

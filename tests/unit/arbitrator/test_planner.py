@@ -63,13 +63,7 @@ def test_guard_is_total(
 
 def test_versions_only_grow_and_equal_sizes_make_no_plan() -> None:
     now = Plan(4, (1, 2))
-    assert next_plan((1, 2), 1.0, now, 9) is None
-    assert next_plan((2, 1), 1.0, now, 3) == Plan(5, (2, 1))
-    assert next_plan((2, 1), 1.0, now, 9) == Plan(10, (2, 1))
-    assert next_plan((2, 1), 1.0, now, LARGEST_VERSION) is None
-
-
-def test_another_factor_on_the_learning_rate_is_a_plan_of_its_own() -> None:
-    now = Plan(4, (1, 2), 0.5)
-    assert next_plan((1, 2), 0.5, now, 4) is None
-    assert next_plan((1, 2), 0.25, now, 4) == Plan(5, (1, 2), 0.25)
+    assert next_plan((1, 2), now, 9) is None
+    assert next_plan((2, 1), now, 3) == Plan(5, (2, 1))
+    assert next_plan((2, 1), now, 9) == Plan(10, (2, 1))
+    assert next_plan((2, 1), now, LARGEST_VERSION) is None

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import click
 import numpy as np
 import pytest
 from click.testing import CliRunner, Result
@@ -145,24 +144,6 @@ def test_eval_compares_files_with_rivals(trained: Path, tmp_path: Path) -> None:
     assert "h-level-10" in result.output and "goodput" in result.output
     assert len((tmp_path / "runs.csv").read_text().splitlines()) == 1 + 2 * 2
     assert (tmp_path / "x.png").exists()
-
-
-@pytest.mark.timeout(60)
-def test_eval_compares_a_policy_with_itself_under_linear_decay(trained: Path, tmp_path: Path) -> None:
-    """At four times the tuned rate the network dies, but not with the guard of `lr: decide`."""
-    scenario = tmp_path / "wrong-rate.yaml"
-    workload = "training: {workload: {name: cnn-sgd, rate: 4}}"
-    scenario.write_text(
-        f"name: wrong-rate\nworkers: [{{count: 3}}]\ninitial_batch: 64\n{workload}\ntarget_accuracy: 0.8\n"
-    )
-    against = ("--against", "static", "--against", "static-decay")
-    files = ("--scenario", scenario, "--seeds", "2", "--csv", tmp_path / "runs.csv")
-    result = run("eval", trained / "policy.npz", *files, *against)
-    assert result.exception is None, result.exception
-    lines = (tmp_path / "runs.csv").read_text().splitlines()[1:]
-    reached = {line.split(",")[1]: line.split(",")[3] for line in lines}
-    assert (reached["static"], reached["static-decay"]) == ("False", "True")
-    assert isinstance(run("eval", *files, "--against", "best-decay").exception, click.BadParameter)
 
 
 def test_missing_packages_are_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

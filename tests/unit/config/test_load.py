@@ -126,9 +126,7 @@ env:
             3,
             "lr_rule: has no effect with lr: script; remove it, or use lr: fol",
         ),
-        (MINIMAL + "mode: off\nlr: decide\n", 3, "lr: needs an arbitrator, which mode: off does without"),
         (MINIMAL + "policy: {name: stigmergy}\nmode: observe\n", 3, "mode: has nobody that could decide beside"),
-        (MINIMAL + "policy: {name: stigmergy}\nlr: decide\n", 3, "lr: needs an arbitrator, which policy.name: stigm"),
         (
             MINIMAL + "policy: {name: stigmergy, stigmergy: {evaporation: 0}}\n",
             2,
@@ -334,6 +332,14 @@ def test_servers_are_named_by_a_word_a_number_or_their_hosts(tmp_path: Path, tex
 @pytest.mark.parametrize("text", ["off", "'off'", '"off"'])
 def test_mode_off_needs_no_quotes(tmp_path: Path, text: str) -> None:
     assert load(tmp_path, MINIMAL + f"mode: {text}\n").mode == "off"
+
+
+def test_decide_of_an_earlier_release_is_read_as_guard_with_a_warning(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert load(tmp_path, MINIMAL + "lr: decide\n") == load(tmp_path, MINIMAL + "lr: guard\n")
+    (told,) = caplog.messages
+    assert "write lr: guard" in told
 
 
 def test_aliases_work_within_bounds(tmp_path: Path) -> None:

@@ -172,7 +172,7 @@ def test_windows_become_rows_as_they_arrive(folder: RunFolder, recorder: Recorde
 
 
 def test_plan_row_says_when_all_workers_had_it(folder: RunFolder, recorder: Recorder) -> None:
-    append(folder.journal_file, plan(1, [80, 48], reward=0.25, proposed=[90, 48], lr_factor=0.5))
+    append(folder.journal_file, plan(1, [80, 48], reward=0.25, proposed=[90, 48]))
     append(folder.worker_file(0), plan_applied(0, 1, [80, 48]))
     recorder.poll()
     assert rows(folder.plans_csv) == []  # worker 1 has not switched
@@ -186,7 +186,7 @@ def test_plan_row_says_when_all_workers_had_it(folder: RunFolder, recorder: Reco
     assert float(row["applied_s"]) - START_S == pytest.approx(1.2)  # the later of the two
     assert (row["batch_0"], row["batch_1"], row["global_batch"]) == ("80", "48", "128")
     assert (row["proposed_0"], row["proposed_1"]) == ("90", "48")
-    assert (row["reward"], row["lr_factor"]) == ("0.25", "0.5")
+    assert row["reward"] == "0.25"
 
 
 def test_overtaken_and_unfinished_plans_are_told_apart(folder: RunFolder, recorder: Recorder) -> None:

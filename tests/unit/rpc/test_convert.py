@@ -30,20 +30,11 @@ def same(a: WindowRecord, b: WindowRecord) -> bool:
 def test_records_plans_registrations_and_peers_survive_the_wire() -> None:
     full = record(2, 7, retransmits_per_s=3.0, flagged=True)
     assert over_the_wire(full) == full
-    assert convert.plan_from_proto(convert.plan_to_proto(Plan(3, (0, 5), 0.5))) == Plan(3, (0, 5), 0.5)
+    assert convert.plan_from_proto(convert.plan_to_proto(Plan(3, (0, 5)))) == Plan(3, (0, 5))
     me = registration(1)
     assert convert.registration_from_proto(convert.registration_to_proto(me)) == me
     peer = PeerStatus(1, 20, 0.5, True)
     assert convert.peer_from_proto(convert.peer_to_proto(peer)) == peer
-
-
-def test_a_plan_of_an_older_arbitrator_leaves_the_learning_rate_alone() -> None:
-    assert convert.plan_from_proto(pb.Plan(version=3, batch_sizes=[5])) == Plan(3, (5,), 1.0)
-    for factor in (math.nan, math.inf, -1.0):
-        with pytest.raises(
-            MalformedMessageError, match=r"plan\.lr_factor: got (nan|inf|-1\.0), expected a number of 0"
-        ):
-            convert.plan_from_proto(pb.Plan(version=3, batch_sizes=[5], lr_factor=factor))
 
 
 UNKNOWN = [

@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import math
-
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -23,7 +21,6 @@ def test_every_plan_that_is_taken_can_be_voted_for_and_trained_with(plan: Plan, 
     voted = switch.vote(plan).version
     assert agreed_version([float(2 * bit) for bit in version_bits(voted)], 2) == voted
     assert len(plan.batch_sizes) == 2 and plan.global_batch > 0
-    assert 1 / 8 <= plan.lr_factor <= 8
     assert all(low <= size <= high for size, (low, high) in zip(plan.batch_sizes, BOUNDS, strict=True))
 
 
@@ -44,11 +41,3 @@ def test_sizes_are_those_of_the_cluster() -> None:
     ):
         assert problem in wrong_plan(Plan(1, sizes), Plan(0, (1, 32)), BOUNDS)
     assert "got 0 for all workers" in wrong_plan(Plan(1, (0, 0)), Plan(0, (1, 1)), ((0, 9), (0, 9)))
-
-
-def test_the_factor_on_the_learning_rate_is_an_eighth_to_eight() -> None:
-    for factor in (1 / 8, 1.0, 8.0):
-        assert wrong_plan(Plan(1, (1, 32), factor), Plan(0, (1, 32)), BOUNDS) == ""
-    for factor in (0.0, 0.12, 8.1, math.inf, math.nan, -1.0):
-        problem = wrong_plan(Plan(1, (1, 32), factor), Plan(0, (1, 32)), BOUNDS)
-        assert problem == f"lr_factor: got {factor:g}, expected 0.125..8"

@@ -209,10 +209,10 @@ def test_a_run_whose_learning_rate_was_decided_on_is_refused() -> None:
     run = simulated_run("a", SIZES[0])
     decided = []
     for one in run.decided:
-        records = [record and dataclasses.replace(record, lr_decided=0.5) for record in one.view.records]
+        records = [record and dataclasses.replace(record, lr_guard=0.5) for record in one.view.records]
         decided.append(dataclasses.replace(one, view=dataclasses.replace(one.view, records=tuple(records))))
     decayed = dataclasses.replace(run, decided=tuple(decided))
-    with pytest.raises(UsageError, match=r"a: decided factor on the learning rate: got 0.5, expected 1"):
+    with pytest.raises(UsageError, match=r"a: factor of the guard on the learning rate: got 0.5, expected 1"):
         scenario_of("x", [decayed], [series_of(decayed)])
 
 

@@ -9,8 +9,6 @@ import pytest
 
 from dynamix_ps.config.schema import PolicySection
 from dynamix_ps.errors import ConfigError
-from dynamix_ps.policy.rate.decider import RateDecider
-from dynamix_ps.policy.rate.limits import STEPS
 from dynamix_ps.sim.cluster.fitted import FITTED
 from dynamix_ps.sim.cluster.parameters import Parameters, join, parameters_of
 from dynamix_ps.sim.cluster.simulator import Simulator
@@ -34,20 +32,20 @@ def scenario(name: str = "cnn-sgd", workers: int = 3, **workload: float) -> Scen
     )
 
 
-def started(given: Scenario | Parameters, *, guarded: bool = False) -> Simulator:
+def started(given: Scenario | Parameters) -> Simulator:
     parameters = parameters_of([given] * RUNS) if isinstance(given, Scenario) else given
-    return Simulator(parameters, np.random.default_rng(0), guarded=guarded)
+    return Simulator(parameters, np.random.default_rng(0))
 
 
-def finished(given: Scenario, factor: float = 1.0, size: int = 64, *, guarded: bool = False) -> Simulator:
-    simulator = started(given, guarded=guarded)
+def finished(given: Scenario, size: int = 64) -> Simulator:
+    simulator = started(given)
     while not simulator.truncated.any():
-        simulator.step(np.full((RUNS, 3), size), factor)
+        simulator.step(np.full((RUNS, 3), size))
     return simulator
 
 
-def excess(name: str, rate: float = 1.0, factor: float = 1.0, size: int = 64) -> float:
-    return float(finished(scenario(name, rate=rate), factor, size).excess.mean())
+def excess(name: str, rate: float = 1.0, size: int = 64) -> float:
+    return float(finished(scenario(name, rate=rate), size).excess.mean())
 
 
 @pytest.mark.parametrize("name", FITTED)
@@ -58,54 +56,24 @@ def test_a_rate_four_times_too_small_is_behind_half_way_and_one_too_large_ends_h
     assert excess(name, rate=4.0) > excess(name)
 
 
-def test_the_plan_repairs_a_wrong_rate() -> None:
-    assert excess("cnn-adam", rate=4.0, factor=0.25) == pytest.approx(excess("cnn-adam"), rel=1e-4)
-    assert excess("cnn-adam", rate=0.25, factor=4.0) == pytest.approx(excess("cnn-adam"), rel=1e-4)
-
-
-def test_a_network_whose_rate_is_far_too_large_dies_and_no_lower_rate_helps() -> None:
+def test_a_network_whose_rate_is_far_too_large_dies_for_good() -> None:
     simulator = started(scenario(rate=4.0))
     for _ in range(4):
         simulator.step(simulator.sizes)
     assert simulator.workload.dead.all()
     assert (simulator.excess == 1).all()
     for _ in range(5):
-        window = simulator.step(simulator.sizes, 0.125)
+        window = simulator.step(simulator.sizes)
     assert simulator.workload.dead.all()
     assert window.global_accuracy == pytest.approx(0.1, abs=0.02)
     simulator.restart(np.array([True, False, False]))
     assert simulator.workload.dead.tolist() == [False, True, True]
 
 
-def test_the_guard_takes_the_weights_back_and_halves_the_rate() -> None:
-    simulator = finished(scenario(rate=4.0), guarded=True)
-    assert not simulator.workload.dead.any()
-    assert (simulator.workload.guard < 1).all()
-    assert simulator.excess.max() < 0.2
-    simulator.restart(np.ones(RUNS, dtype=bool))
-    assert (simulator.workload.guard == 1).all()
-    assert (simulator.excess == 1).all()
-
-
-def test_the_guard_leaves_trainings_alone_whose_rate_is_right_even_if_it_doubles() -> None:
-    for name in FITTED:
-        simulator = started(scenario(name, budget_samples=1e6), guarded=True)
-        for _ in range(30):
-            simulator.step(simulator.sizes, 0.5)
-        simulator.step(simulator.sizes, 1.0)
-        assert (simulator.workload.guard == 1).all(), name
-
-
-def test_beyond_three_halvings_the_guard_lets_the_network_die() -> None:
-    simulator = finished(scenario(rate=1e4), guarded=True)
-    assert (simulator.workload.guard == 0.125).all()
-    assert simulator.workload.dead.all()
-
-
 def test_averaged_weights_are_better_at_a_large_rate_and_hardly_at_a_small_one() -> None:
     gains = []
-    for factor in (1.0, 0.125):
-        simulator = finished(scenario("cnn-adam", budget_samples=400_000), factor)
+    for rate in (1.0, 0.125):
+        simulator = finished(scenario("cnn-adam", rate=rate, budget_samples=400_000))
         gains.append(float((simulator.excess / simulator.workload.averaged).mean()))
     assert gains[0] > 1.3 > 1.1 > gains[1] >= 1
 
@@ -134,44 +102,20 @@ def test_a_training_ends_after_its_budget_and_reports_how_much_of_it_is_done() -
     simulator = started(scenario(budget_samples=192 * 20 * 4))
     shown = []
     while not simulator.truncated.any():
-        window = simulator.step(simulator.sizes, 0.5)
+        window = simulator.step(simulator.sizes)
         shown.append(np.asarray(window.trained_ratio).tolist())
     assert shown == [[0.25] * RUNS, [0.5] * RUNS, [0.75] * RUNS, [1.0] * RUNS]
-    assert np.asarray(window.lr_ratio).tolist() == [0.5] * RUNS
+    assert np.asarray(window.lr_ratio).tolist() == [1.0] * RUNS
     record = simulator.views()[0].reported[0]
-    assert (record.lr_ratio, record.lr_decided, record.lr_guard, record.trained_ratio) == (1.0, 0.5, 1.0, 1.0)
+    assert (record.lr_ratio, record.trained_ratio) == (1.0, 1.0)
 
 
-def test_views_show_the_factor_in_force_and_which_steps_are_allowed() -> None:
-    simulator, decider = started(scenario(budget_samples=1e6)), RateDecider()
-    simulator.step(simulator.sizes)
-    assert decider.observe(simulator.views()[0].records) == (1.0,)  # 20 iterations are too few for a change
-    simulator.step(simulator.sizes)
-    assert decider.observe(simulator.views()[0].records) == STEPS
-    simulator.step(simulator.sizes, 0.5)
-    first, second = simulator.views()[0], simulator.views()[1]
-    assert (first.plan.lr_factor, first.plan.version, second.plan.lr_factor) == (0.5, 1, 0.5)
-    assert first.clean
-
-
-def test_factors_outside_the_limits_of_a_plan_are_refused() -> None:
-    simulator = started(scenario())
-    for factor in (16.0, 0.0, float("nan")):
-        with pytest.raises(ValueError, match=r"outside 0\.125 to 8"):
-            simulator.step(simulator.sizes, factor)
-
-
-def test_without_workload_the_factor_scales_the_step_and_no_end_is_known() -> None:
-    given = parameters_of([load_scenario("homogeneous")] * RUNS)
-    one, eight, again = (started(given) for _ in range(3))
-    plain, wild = one.step(one.sizes), eight.step(eight.sizes, 8.0)
-    again.step(again.sizes, 1.0)
-    assert (eight.progress < one.progress).all()
-    assert again.progress.tolist() == one.progress.tolist()
-    for window in (plain, wild):
-        assert np.isnan(window.trained_ratio).all()
-        assert np.isnan(window.lr_ratio).all()
-    assert not one.truncated.any()
+def test_without_workload_no_end_is_known() -> None:
+    simulator = started(parameters_of([load_scenario("homogeneous")] * RUNS))
+    window = simulator.step(simulator.sizes)
+    assert np.isnan(window.trained_ratio).all()
+    assert np.isnan(window.lr_ratio).all()
+    assert not simulator.truncated.any()
 
 
 def test_a_cluster_without_workload_is_the_same_beside_one_that_has_one() -> None:
@@ -182,19 +126,6 @@ def test_a_cluster_without_workload_is_the_same_beside_one_that_has_one() -> Non
     assert beside.progress[0] == alone.progress[0]
     assert both.global_loss[0] == one.global_loss[0]
     assert (np.isnan(both.trained_ratio).tolist(), alone.excess[0]) == ([True, False], beside.excess[0])
-
-
-def test_linear_decay_is_judged_in_the_simulator() -> None:
-    """At four times the tuned rate a fixed rate never arrives; the rule and the guard of `lr: decide` do."""
-    given = scenario("cnn-sgd", rate=4.0, budget_samples=200_000).model_copy(update={"target_accuracy": 0.93})
-    fixed, decided = (
-        evaluate(Cell(given, PolicySection(name=name), seeds=RUNS, decides_rate=decides))
-        for name, decides in (("static", False), ("static", True))
-    )
-    assert not fixed.reached.any()
-    assert decided.reached.all()
-    goodput = evaluate(Cell(given, PolicySection(name="goodput"), seeds=RUNS, decides_rate=True))
-    assert goodput.reached.all()
 
 
 def test_a_run_that_does_not_reach_the_target_ends_with_its_budget() -> None:

@@ -29,7 +29,7 @@ from worker_hooks.shards import Piece
 POSITION = Position(
     12,
     Cursor(1, 30),
-    Plan(3, (8, 0), 0.5),
+    Plan(3, (8, 0)),
     5,
     100,
     (2.0, 1.0),
@@ -74,7 +74,6 @@ def test_a_position_comes_back() -> None:
         ("plan.batch_sizes", [0, 0], r"position.plan.batch_sizes: got \[0, 0\], expected at least one sample"),
         ("plan.batch_sizes", 8, "position.plan.batch_sizes: got 8, expected a list"),
         ("plan.version", 2**24, "position.plan.version: got 16777216, expected a whole number from 0 to 16777215"),
-        ("plan.lr_factor", 9.0, "position.plan.lr_factor: got 9.0, expected a number from 0.125 to 8"),
         ("lr_guard", 2.0, "position.lr_guard: got 2.0, expected a number from 0.125 to 1"),
         ("plan.colour", 1, "position.plan: has the unknown field 'colour'"),
         ("seed", 1.5, "position.seed: got 1.5"),
@@ -108,14 +107,25 @@ def test_a_missing_field_is_named() -> None:
         Position.unpack(packed)
 
 
-def test_a_position_of_an_earlier_version_has_no_code_of_its_pass_and_no_decided_rate() -> None:
+def test_a_position_of_an_earlier_version_has_no_code_of_its_pass_and_no_guard() -> None:
     packed = POSITION.pack()
-    del packed["pass_code"], packed["lr_guard"], packed["plan"]["lr_factor"], packed["reference_batch"]
+    del packed["pass_code"], packed["lr_guard"], packed["reference_batch"]
     del packed["epochs_begun"], packed["not_trained"]
     found = Position.unpack(packed)
-    assert (found.pass_code, found.lr_guard, found.plan) == (0, 1.0, Plan(3, (8, 0), 1.0))
+    assert (found.pass_code, found.lr_guard, found.plan) == (0, 1.0, Plan(3, (8, 0)))
     assert (found.reference_batch, found.pass_batch) == (0, 64)
     assert (found.epochs_begun, found.not_trained) == ((0,), 0)
+
+
+def test_a_decided_factor_of_an_earlier_version_is_not_used_which_a_warning_tells(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    for factor in (1.0, 0.5):
+        packed = POSITION.pack()
+        packed["plan"]["lr_factor"] = factor
+        assert Position.unpack(packed) == POSITION
+    (told,) = caplog.messages
+    assert told.startswith("the checkpoint was trained with a factor 0.5 on the learning rate")
 
 
 def test_the_newest_three_are_kept_in_the_run_folder_and_one_elsewhere(tmp_path: Path) -> None:

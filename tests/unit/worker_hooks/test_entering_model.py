@@ -43,7 +43,7 @@ def test_who_a_decision_is_without_gets_no_state() -> None:
 
 def test_who_follows_learns_the_plan_and_the_offers_behind_each_sum() -> None:
     """A sum has their numbers alone, and no coordinator tells it either in time."""
-    plan, offered, giver = Plan(7, (4, 4, 0, 2), 0.5), {3: NEWCOMER, 5: OTHER}, Mock()
+    plan, offered, giver = Plan(7, (4, 4, 0, 2)), {3: NEWCOMER, 5: OTHER}, Mock()
     leader = Mock(_sums_of_others=None, _givers={NEWCOMER: giver}, _offered=offered, _switch=Mock(held=plan))
     EnteringModel._tell_followers(leader)
     note = json.loads(json.dumps(giver.note.call_args.args[0]))

@@ -57,16 +57,11 @@ def test_a_run_that_continues_knows_what_was_known() -> None:
     assert LearningRate("adascale", 64, 4, before.noise).factor(256) == before.factor(256)
 
 
-def test_what_was_decided_multiplies_the_rule() -> None:
-    rate = LearningRate("sqrt", 64, 2, decides=True, guard=0.5)
-    assert rate.step(256, 2.0) == (2.0, 1.0, 0.5)
-    assert rate.step(16, 2.0) == (0.5, 1.0, 0.5)
-    assert rate.step(64, 0.125).decided == rate.step(64, 0.2).decided == 0.125
-    assert LearningRate("none", 64, 2, decides=True).step(64, 8.0).factor == 8.0
-
-
-def test_nothing_is_decided_unless_the_cluster_file_says_so() -> None:
-    assert LearningRate("sqrt", 64, 2, guard=0.5).step(256, 2.0) == (2.0, 1.0, 1.0)
+def test_what_the_guard_leaves_multiplies_the_rule() -> None:
+    rate = LearningRate("sqrt", 64, 2, guard=0.5)
+    assert rate.step(256) == (1.0, 0.5)
+    assert rate.step(16) == (0.25, 0.5)
+    assert LearningRate("sqrt", 64, 2).step(256) == (2.0, 1.0)
 
 
 @given(st.lists(st.tuples(st.floats(), st.floats()), max_size=5), st.integers(1, 2**24), st.integers(1, 2**24))

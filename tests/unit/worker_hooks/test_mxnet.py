@@ -15,7 +15,6 @@ mx = pytest.importorskip("mxnet", reason="MXNet was left out of this environment
 from mxnet import autograd, gluon  # noqa: E402
 
 from dynamix_ps.errors import CheckpointError, EnvironmentNotReady, TrainingError  # noqa: E402
-from dynamix_ps.messages import Plan  # noqa: E402
 from tests.unit.worker_hooks.local_run import SAMPLES, lines, settings_for  # noqa: E402
 from worker_hooks.iteration import IterationInFlight  # noqa: E402
 from worker_hooks.mxnet.batches import fetch  # noqa: E402
@@ -418,21 +417,9 @@ def test_an_array_data_set_with_samples_of_its_own_is_asked_for_them():
     assert fetch(Doubled(np.arange(4.0)), np.array([1, 3])).asnumpy().tolist() == [2.0, 6.0]
 
 
-def test_the_plans_factor_counts_under_decide(monkeypatch):
-    run = make_run(mode="adapt", lr="decide", lr_rule="sqrt")
-    monkeypatch.setattr(run._session, "newest_plan", lambda: Plan(3, (2,), 4.0))
-    rates = []
-    update = run._update
-    run._update = lambda ignore: (rates.append(run.trainer._optimizer._get_lr(0)), update(ignore))
-    train(run, iterations=3)
-    run.close()
-    assert rates == pytest.approx([0.1, 0.2, 0.2])
-    assert run.trainer.learning_rate == 0.1
-
-
 @pytest.mark.parametrize("optimizer", ["sgd", "adam"])
 def test_a_loss_that_is_not_finite_takes_the_state_back_and_the_schedule_goes_on(tmp_path, optimizer):
-    run = make_run(tmp_path, mode="adapt", lr="decide", optimizer=optimizer)
+    run = make_run(tmp_path, mode="adapt", lr="guard", optimizer=optimizer)
     run.trainer._optimizer.lr_scheduler = mx.lr_scheduler.FactorScheduler(step=30, factor=0.5, base_lr=0.1)
     states, rates = [], []
     for inputs, targets in run.batches(iterations=60):

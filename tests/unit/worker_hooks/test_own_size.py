@@ -183,10 +183,10 @@ def test_what_kernel_and_machine_add_to_the_record_counts_if_it_comes_in_time() 
 
 
 def test_sizes_that_are_chosen_take_effect_like_a_plan() -> None:
-    switch = PlanSwitch(Plan(4, (8, 8), lr_factor=0.5), lag=1)
+    switch = PlanSwitch(Plan(4, (8, 8)), lag=1)
     switch.choose(10, (12, 4))
     assert [switch.plan_at(iteration).batch_sizes for iteration in (10, 11, 12, 13)] == [(8, 8)] * 2 + [(12, 4)] * 2
-    assert switch.plan_at(12) == Plan(5, (12, 4), lr_factor=0.5)
+    assert switch.plan_at(12) == Plan(5, (12, 4))
     assert switch.vote(None) == switch.newest_scheduled
     switch.decide(11, 5)  # all hold it already
     assert switch.newest_scheduled.version == 5

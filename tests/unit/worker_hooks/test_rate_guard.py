@@ -15,7 +15,7 @@ class Story:
     """A training whose state is one number: the iteration that it was copied in."""
 
     def __init__(self, guard: float = 1.0) -> None:
-        self.rate = LearningRate("none", 64, 2, decides=True, guard=guard)
+        self.rate = LearningRate("none", 64, 2, guard=guard)
         self.told: list[str] = []
         self.guard = RateGuard(self.rate, self.told.append)
         self.iteration = self.state = 0

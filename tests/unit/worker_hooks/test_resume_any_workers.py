@@ -25,8 +25,8 @@ sizes = st.lists(st.integers(1, 300), min_size=1, max_size=6).map(tuple)
 
 @given(st.lists(st.integers(0, 300), min_size=1, max_size=6).filter(any).map(tuple), sizes)
 def test_the_global_batch_stays_and_is_shared_in_proportion_to_the_first_sizes(saved, first_sizes):
-    plan = plan_for(Plan(7, saved, 0.5), first_sizes, None)
-    assert (plan.version, plan.lr_factor, plan.global_batch) == (7, 0.5, sum(saved))
+    plan = plan_for(Plan(7, saved), first_sizes, None)
+    assert (plan.version, plan.global_batch) == (7, sum(saved))
     if len(saved) == len(first_sizes):
         assert plan.batch_sizes == saved
         return

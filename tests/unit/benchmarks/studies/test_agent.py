@@ -148,16 +148,11 @@ def test_the_study_keeps_its_budget(tmp_path: Path) -> None:
     assert COSTS_S.keys() == NOISE_SCALES.keys() == WORKLOADS.keys()
 
 
-def test_first_sizes_and_rates_that_are_set_wrong_on_purpose(tmp_path: Path) -> None:
+def test_fixed_sizes_leave_the_first_sizes_as_they_are(tmp_path: Path) -> None:
     found = {cell.name.contender: cell.config for cell in cells(False, tmp_path) if cell.name.workload == "fashion-cnn"}
-    tuned = found["ppo-rate"].initial_sizes()[0]
-    assert found["ppo-rate B0 x4"].initial_sizes()[0] == 4 * tuned
-    assert found["static B0 x4"].policy.sizes == (4 * tuned,) * 8
+    tuned = found["ppo"].initial_sizes()[0]
     assert found["static-double"].policy.sizes == (2 * tuned,) * 8
     assert found["static-double"].initial_sizes() == (tuned,) * 8
-    wrong = found["ppo-rate rate x1/4"]
-    assert wrong.command[wrong.command.index("--lr-factor") + 1] == "0.25"
-    assert (wrong.lr, found["ppo"].lr) == ("decide", "follow")
     for cell in cells(False, tmp_path):
         low, high = cell.config.batch.min, cell.config.batch.max
         assert all(low <= size <= high for size in cell.config.initial_sizes()), cell.name

@@ -95,7 +95,7 @@ def test_the_key_is_of_what_decides_the_run_and_not_of_places(tmp_path: Path) ->
     policies = [{"name": "ppo", "ppo": {"file": str(file)}} for file in weights]
     keys = [cell(tmp_path, policy=policy).key for policy in policies]
     assert keys[0] == keys[1] != keys[2]
-    assert cell(tmp_path, run_dir="elsewhere").key == cell(tmp_path).key != cell(tmp_path, lr="decide").key
+    assert cell(tmp_path, run_dir="elsewhere").key == cell(tmp_path).key != cell(tmp_path, lr="guard").key
 
 
 def test_a_contender_of_the_suite_becomes_a_cell() -> None:
@@ -105,5 +105,3 @@ def test_a_contender_of_the_suite_becomes_a_cell() -> None:
     assert plain.config.policy.sizes == (48,) * 8 and plain.config.initial_sizes() == (24,) * 8
     assert plain.config.command[-4:] == ("--lr-factor", "4.0", "--seed", "{seed}")
     assert (plain.config.seed, plain.config.lr, plain.config.lr_rule) == (3, "follow", workload.lr_rule)
-    decides = cell_of(Name("any", "h-level-8", "goodput-decay", 3), place, contender("goodput-decay"))
-    assert decides.config.lr == "decide"

@@ -68,8 +68,6 @@ def test_other_sizes_begin_anew() -> None:
     assert joining.duration_s == 0.5
     joining.add(short(3, Plan(4, (48, 48))))
     assert joining.duration_s == 0.25 and joining.joined().window == 3
-    joining.add(short(4, Plan(5, (48, 48), lr_factor=0.5)))
-    assert joining.duration_s == 0.5, "another learning rate is no other size"
 
 
 def test_while_one_worker_evaluates_alone_nobody_trains() -> None:

@@ -1,4 +1,4 @@
-"""`lr: decide` in torch: the plan's factor, and the guard that takes the weights back."""
+"""`lr: guard` in torch: weights come back, and the learning rate is halved."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ NAN = math.nan
 _numbers = itertools.count()
 
 
-def deciding_run(folder: Path | None = None, **changes: Any) -> Any:
+def guarded_run(folder: Path | None = None, **changes: Any) -> Any:
     """A run whose process has had no other training, unless `run_id` says so."""
-    return make_run(folder, **{"mode": "adapt", "lr": "decide", "run_id": f"decided-{next(_numbers)}", **changes})
+    return make_run(folder, **{"mode": "adapt", "lr": "guard", "run_id": f"guarded-{next(_numbers)}", **changes})
 
 
 def used_rates(run: Any) -> list[float]:
@@ -58,41 +58,25 @@ def train_with_broken_losses(run: Any, iterations: int, broken: set[int]) -> lis
     return [*states, state_of(run)]
 
 
-@pytest.mark.parametrize(("lr", "factor"), [("decide", 0.5), ("follow", 1.0), ("script", 1.0)])
-def test_the_plans_factor_counts_under_decide_alone(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lr: str, factor: float
-) -> None:
-    run = make_run(tmp_path, mode="adapt", lr=lr)
-    monkeypatch.setattr(run._session, "newest_plan", lambda: Plan(3, (8,), 0.5))
+def test_the_rate_is_halved_beside_the_rule_and_the_scheduler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = guarded_run(tmp_path, lr_rule="sqrt", window=2)
+    scheduler = torch.optim.lr_scheduler.StepLR(run.optimizers[0], step_size=3, gamma=0.1)
+    monkeypatch.setattr(run._session, "newest_plan", lambda: Plan(3, (2,)))
     used = used_rates(run)
-    train(run, iterations=3)
-    assert used == pytest.approx([0.1, 0.1 * factor, 0.1 * factor])
-    assert run.optimizers[0].param_groups[0]["lr"] == 0.1
-    run.close()
-
-
-def test_it_multiplies_the_rule_the_scheduler_and_a_batch_below_the_first_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    run = deciding_run(tmp_path, lr_rule="sqrt", window=2)
-    scheduler = torch.optim.lr_scheduler.StepLR(run.optimizers[0], step_size=2, gamma=0.1)
-    monkeypatch.setattr(run._session, "newest_plan", lambda: Plan(3, (2,), 4.0))
-    used = used_rates(run)
-    for inputs, targets in run.batches(iterations=4):
+    for inputs, targets in run.batches(iterations=5):
         run.optimizers[0].zero_grad()
-        run.backward(nn.functional.cross_entropy(run.models[0](inputs), targets))
+        loss = nn.functional.cross_entropy(run.models[0](inputs), targets)
+        run.backward(loss * NAN if run.iteration == 1 else loss)
         run.optimizers[0].step()
         scheduler.step()
     run.close()
-    assert used == pytest.approx([0.1, 0.1 * 0.5 * 4, 0.01 * 0.5 * 4, 0.01 * 0.5 * 4])
-    (applied,) = [line for line in lines(tmp_path) if line["kind"] == "plan_applied"]
-    assert applied["lr_factor"] == pytest.approx(2.0)
-    window = next(line for line in lines(tmp_path) if line["kind"] == "window")
-    assert (window["lr_factor"], window["lr_decided"], window["lr_guard"]) == pytest.approx((2.0, 4.0, 1.0))
+    assert used == pytest.approx([0.1, 0.1 * 0.5 * 0.5, 0.1 * 0.5 * 0.5, 0.01 * 0.5 * 0.5, 0.01 * 0.5 * 0.5])
+    window = [line for line in lines(tmp_path) if line["kind"] == "window"][-1]
+    assert (window["lr_factor"], window["lr_guard"]) == pytest.approx((0.25, 0.5))
 
 
-def test_all_parameter_groups_and_optimizers_follow(monkeypatch: pytest.MonkeyPatch) -> None:
-    run = deciding_run()
+def test_all_parameter_groups_and_optimizers_follow() -> None:
+    run = guarded_run()
     first, last = run.models[0][0], run.models[0][2]
     run.close()
     model = nn.Sequential(first, run.models[0][1], last)
@@ -102,53 +86,39 @@ def test_all_parameter_groups_and_optimizers_follow(monkeypatch: pytest.MonkeyPa
     from worker_hooks.session import Session
     from worker_hooks.torch.run import Run
 
-    run = Run([model], [one, other], make_data(), Session(settings_for(mode="adapt", lr="decide"), "torch"))
-    monkeypatch.setattr(run._session, "newest_plan", lambda: Plan(3, (8,), 0.25))
+    run = Run([model], [one, other], make_data(), Session(settings_for(mode="adapt", lr="guard"), "torch"))
     used: list[list[float]] = []
     for optimizer in (one, other):
         optimizer.register_step_pre_hook(lambda opt, *_: used.append([group["lr"] for group in opt.param_groups]))
-    for inputs, targets in run.batches(iterations=2):
-        run.backward(nn.functional.cross_entropy(model(inputs), targets))
+    for inputs, targets in run.batches(iterations=3):
+        loss = nn.functional.cross_entropy(model(inputs), targets)
+        run.backward(loss * NAN if run.iteration == 1 else loss)
         one.step()
         other.step()
     run.close()
-    assert used == [[0.01, 0.02], [0.04], [0.0025, 0.005], [0.01]]
+    assert used == [[0.01, 0.02], [0.04], *2 * [[0.005, 0.01], [0.02]]]
 
 
-def test_a_checkpoint_keeps_the_factor_of_the_plan_and_of_the_guard(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    run = deciding_run()
-    monkeypatch.setattr(run._session, "newest_plan", lambda: Plan(3, (8,), 2.0))
+def test_a_checkpoint_keeps_what_the_guard_has_left(tmp_path: Path) -> None:
+    run = guarded_run()
     train_with_broken_losses(run, 5, {3})
     run.save(tmp_path / "x.pt")
     run.close()
-    resumed = deciding_run(resume=tmp_path / "x.pt")
+    resumed = guarded_run(resume=tmp_path / "x.pt")
     used = used_rates(resumed)
     train(resumed, iterations=6)
     resumed.close()
-    assert used == [pytest.approx(0.1 * 2.0 * 0.5)]
+    assert used == [pytest.approx(0.1 * 0.5)]
 
     follows = make_run(mode="adapt", lr="follow", resume=tmp_path / "x.pt")
     used = used_rates(follows)
     train(follows, iterations=6)
     follows.close()
     assert used == [0.1]
-    assert follows._switch.newest_scheduled == Plan(3, (8,), 1.0)
-
-
-def test_a_second_training_of_the_process_begins_with_the_scripts_rate(monkeypatch: pytest.MonkeyPatch) -> None:
-    first = deciding_run(run_id="two trainings")
-    monkeypatch.setattr(first._session, "newest_plan", lambda: Plan(1, (8,), 0.125))
-    train(first, iterations=3)
-    first.close()
-    second = deciding_run(run_id="two trainings")
-    assert second._switch.newest_scheduled == Plan(1, (8,), 1.0)
-    second.close()
 
 
 def test_a_loss_that_is_not_finite_takes_weights_and_optimizer_back(tmp_path: Path) -> None:
-    run = deciding_run(tmp_path)
+    run = guarded_run(tmp_path)
     used = used_rates(run)
     states = train_with_broken_losses(run, 60, {45})
     run.close()
@@ -169,7 +139,7 @@ def test_a_loss_that_is_not_finite_takes_weights_and_optimizer_back(tmp_path: Pa
 
 
 def test_samples_and_schedulers_go_on(tmp_path: Path) -> None:
-    plain, guarded = make_run(mode="adapt", run_id="samples-go-on"), deciding_run()
+    plain, guarded = make_run(mode="adapt", run_id="samples-go-on"), guarded_run()
     seen = []
     for run, broken in ((plain, set[int]()), (guarded, {9})):
         scheduler = torch.optim.lr_scheduler.StepLR(run.optimizers[0], step_size=5, gamma=0.5)
@@ -213,7 +183,7 @@ def test_every_optimizer_comes_back_as_often_as_wanted(kind: Any) -> None:
 
 
 def test_a_gradient_that_is_not_finite_is_no_step(tmp_path: Path) -> None:
-    run = deciding_run(tmp_path)
+    run = guarded_run(tmp_path)
     for inputs, targets in run.batches(iterations=12):
         run.optimizers[0].zero_grad()
         logits = run.models[0](inputs)
@@ -230,7 +200,7 @@ def test_a_gradient_that_is_not_finite_is_no_step(tmp_path: Path) -> None:
 
 
 def test_what_the_script_saves_after_a_rollback_is_the_state_that_came_back(tmp_path: Path) -> None:
-    run = deciding_run()
+    run = guarded_run()
     first = None
     for inputs, targets in run.batches(iterations=5):
         first = state_of(run) if first is None else first
@@ -248,7 +218,7 @@ def test_what_the_script_saves_after_a_rollback_is_the_state_that_came_back(tmp_
 
 
 def test_averages_that_the_script_registers_come_back_too(tmp_path: Path) -> None:
-    run = deciding_run()
+    run = guarded_run()
     average = torch.optim.swa_utils.AveragedModel(run.models[0])
     run.register(average=average)
     for inputs, targets in run.batches(iterations=6):
@@ -263,7 +233,7 @@ def test_averages_that_the_script_registers_come_back_too(tmp_path: Path) -> Non
 
 
 def test_our_own_averages_come_back_too() -> None:
-    run = deciding_run()
+    run = guarded_run()
     run._averages = WeightAverages(run._parameters, 0.9, 8)
     run.register(**{AVERAGES: run._averages})
     means = []
@@ -278,22 +248,22 @@ def test_our_own_averages_come_back_too() -> None:
 
 
 def test_three_times_and_then_it_ends_as_it_would_without_guard() -> None:
-    run = deciding_run()
+    run = guarded_run()
     with pytest.raises(TrainingError, match="the loss of worker 0 is not finite in iteration 8"):
         train_with_broken_losses(run, 20, {2, 4, 6, 8})
     run.close()
 
 
-def test_without_decide_a_loss_that_is_not_finite_ends_training_at_once() -> None:
+def test_without_guard_a_loss_that_is_not_finite_ends_training_at_once() -> None:
     for changes in ({"lr": "follow"}, {"mode": "observe"}):
-        run = deciding_run(**changes)
+        run = guarded_run(**changes)
         with pytest.raises(TrainingError, match="is not finite in iteration 2"):
             train_with_broken_losses(run, 20, {2})
         run.close()
 
 
 def test_a_gradient_scaler_looks_for_gradients_that_are_not_finite_itself(tmp_path: Path) -> None:
-    run = deciding_run(tmp_path)
+    run = guarded_run(tmp_path)
     scaler = torch.amp.GradScaler("cpu", init_scale=4.0)
     for inputs, targets in run.batches(iterations=4):
         run.optimizers[0].zero_grad()
@@ -308,7 +278,7 @@ def test_a_gradient_scaler_looks_for_gradients_that_are_not_finite_itself(tmp_pa
     assert not [line for line in lines(tmp_path) if line["kind"] == "rollback"]
 
 
-def test_decide_needs_a_learning_rate_in_every_group() -> None:
+def test_it_needs_a_learning_rate_in_every_group() -> None:
     optimizer = torch.optim.SGD(nn.Linear(2, 2).parameters(), lr=0.1)
     optimizer.param_groups[0]["lr"] = None
     with pytest.raises(TrainingError, match="SGD has a parameter group whose `lr` is no number"):
