@@ -30,7 +30,7 @@ def config_of(keep: Keep = "global", low: int = 2) -> Config:
 def test_who_goes_and_comes_changes_plans_as_it_does_in_the_workers(
     random: Random, sizes: tuple[int, ...], keep: Keep
 ) -> None:
-    plan = Plan(3, sizes, 0.5)
+    plan = Plan(3, sizes)
     places, switch = (
         WorkerPlaces(config_of(keep), plan),
         PlanSwitch(plan, bounds=[(2, 64)] * 4, keep=keep, slot_sizes=OWN),

@@ -181,13 +181,13 @@ def test_what_ends_when_the_user_ends_an_elastic_job_is_no_loss(folder: RunFolde
     assert (summary["departures"], summary["iterations"]) == ([], 24)
 
 
-def test_the_decided_learning_rate_is_told_and_where_weights_came_back(folder: RunFolder) -> None:
-    decides = config(2).model_copy(update={"lr": "guard"})
+def test_what_the_guard_leaves_is_told_and_where_weights_came_back(folder: RunFolder) -> None:
+    guarded = config(2).model_copy(update={"lr": "guard"})
     rollback = {"kind": "rollback", "time_s": START_S + 1, "iteration": 1040, "back_to": 1000, "lr_guard": 0.5}
     for rank in (0, 1):
         told = window(rank, 0, lr_guard=0.5)
         append(folder.worker_file(rank), started(rank), told, {**rollback, "rank": rank, "reason": "the loss rises"})
-    summary = write_summary(folder, decides, GOOD)
+    summary = write_summary(folder, guarded, GOOD)
     assert summary["learning_rate"] == {"lr": "guard", "guard": 0.5, "rollbacks": [1040]}
     told = "the guard leaves 0.5 of it at the end; weights taken back and rate halved in iteration 1,040"
     assert f"| learning rate | {told} |" in folder.summary_md.read_text()

@@ -82,7 +82,7 @@ def test_larger_batches_have_less_noise_and_adam_takes_longer_steps_with_them() 
     assert excess("cnn-sgd", size=256) > 0  # fewer iterations, the same samples
     for name, longer in (("cnn-adam", True), ("cnn-sgd", False)):
         simulator = started(scenario(name))
-        rates = [simulator.workload._rate(np.ones(RUNS), np.full(RUNS, batch)) for batch in (192.0, 768.0)]
+        rates = [simulator.workload._rate(np.full(RUNS, batch)) for batch in (192.0, 768.0)]
         parameters = simulator.parameters
         rule = (1 + simulator.noise_scale / 192) / (1 + simulator.noise_scale / 768)  # adascale, the default
         ratio = (rates[1] / rates[0]) / rule**parameters.rate_power

@@ -60,7 +60,7 @@ def test_a_loss_that_rises_takes_the_newest_copy_back_and_halves_the_rate() -> N
     assert story.trains(3, loss=3.0) == [RISES]
     assert story.state == 80
     assert story.rate.guard == 0.5
-    assert story.rate.step(64, 1.0).factor == 0.5
+    assert story.rate.step(64).factor == 0.5
 
 
 def test_a_loss_or_a_gradient_that_is_not_finite_acts_at_once() -> None:
