@@ -125,7 +125,7 @@ def _figures(summary: dict[str, Any]) -> Iterable[tuple[str, str]]:
 
 def _guarded(rate: dict[str, Any]) -> str:
     times = len(rate["rollbacks"])
-    text = f"the guard leaves {_unit(rate['guard'], '', 2)} of it at the end"
+    text = f"the guard leaves {rate['guard']:g} of it at the end"
     if times:
         where = ", ".join(f"{iteration:,}" for iteration in rate["rollbacks"])
         text += f"; weights taken back and rate halved in iteration{'s' if times > 1 else ''} {where}"

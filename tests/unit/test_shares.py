@@ -12,7 +12,7 @@ from dynamix_ps.shares import left_to_others, shared_out, taken_in
 
 def test_shares_stay_within_bounds_and_the_global_batch_too_where_it_can() -> None:
     bounds = [(1, 20), (2, 10), (0, 100)]
-    assert shared_out(Plan(4, (20, 10, 2), 0.5), 32, (1, 1, 0), bounds) == Plan(4, (20, 10, 2), 0.5)
+    assert shared_out(Plan(4, (20, 10, 2)), 32, (1, 1, 0), bounds) == Plan(4, (20, 10, 2))
     assert shared_out(Plan(4, (20, 10, 90)), 120, (1, 1, 0), [*bounds[:2], (0, 0)]).batch_sizes == (20, 10, 0)
     assert shared_out(Plan(4, (1, 1)), 2, (1, 1), bounds[:2]).batch_sizes == (1, 2)
 
@@ -36,7 +36,7 @@ def test_each_gets_what_it_has_by_itself_compared_with_the_others(keep, sizes) -
 
 @pytest.mark.parametrize(("keep", "sizes"), [("global", (32, 0, 16, 0)), ("local", (16, 0, 8, 0))])
 def test_the_others_share_what_those_have_that_are_not_there(keep, sizes) -> None:
-    assert left_to_others(Plan(3, (16, 20, 8, 4), 0.5), {1, 3}, keep=keep) == Plan(3, sizes, 0.5)
+    assert left_to_others(Plan(3, (16, 20, 8, 4)), {1, 3}, keep=keep) == Plan(3, sizes)
     within = left_to_others(Plan(0, (16, 20, 8, 4)), {1, 3}, [(2, 30)] * 4)
     assert within.batch_sizes == (30, 0, 18, 0), "as far as the bounds allow it"
 
