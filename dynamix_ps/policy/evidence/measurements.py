@@ -46,7 +46,7 @@ _SUMS = (
 )  # fmt: skip
 _NEWEST = frozenset(
     {
-        "rank", "window", "plan_version", "batch_size", "epoch", "trained_ratio", "lr_ratio", "lr_factor", "lr_decided",
+        "rank", "window", "plan_version", "batch_size", "epoch", "trained_ratio", "lr_ratio", "lr_factor",
         "lr_guard", "lr_batch", "at_once", "cpu_cores", "memory_bytes", "memory_ratio", "gpu_memory_ratio",
         "network_source", "network_age_s", "flagged",
     }
