@@ -29,7 +29,9 @@ from dynamix_ps.errors import PeerLostError, TrainingError
 from worker_hooks.agreement import name_workers
 
 if TYPE_CHECKING:
-    from worker_hooks.replicated_model import ReplicatedModel
+    from dynamix_ps.comm import Comm
+    from worker_hooks.sums import Sums
+    from worker_hooks.workers import Workers
 
 LOOKS = 3  # numbers that stand for a gradient; they are all alike by chance once in a million times
 _TOLERANCE = 0.02  # of its norm: half precision, and devices that round in other ways (chosen by us)
@@ -46,9 +48,9 @@ class Gathers:
         norm: of this gradient.
     """
 
-    def __init__(self, training: ReplicatedModel) -> None:
-        self._training = training
-        self._comm, self._prefix = training._comm, f"{training._prefix}.gather"
+    def __init__(self, sums: Sums, comm: Comm, workers: Workers) -> None:
+        self._sums, self._comm, self._workers = sums, comm, workers
+        self._prefix = f"{sums.prefix}.gather"
         self._most = 0  # gathers between two other sums, so far
         self._made = 0  # since the last one
         self._forget_gradient()
@@ -77,18 +79,18 @@ class Gathers:
             TrainingError: on all workers, if another one does something else.
             PeerLostError: on all workers, if one of the `expected` ones is lost.
         """
-        training, made = self._training, self._made
+        made = self._made
         kind = f"run.gather() of {what}" + (" with a gradient" if with_gradient else "")
         if made == self._most:
-            training._announce(kind)
+            self._sums.announce(kind)
             self._most += 1
         self._made = made + 1
         self.with_gradient |= with_gradient
         sizes = self._meet(kind, len(own))
         rows = self._rows(sizes, own)
-        slots = training._workers.slots_of(rows)
+        slots = self._workers.slots_of(rows)
         if lost := sorted(set(expected).difference(slots)):
-            raise _lost(lost, training.iteration)
+            raise _lost(lost, self._sums.progress.iteration)
         return dict(sorted(zip(slots, rows.values(), strict=True)))
 
     def before_sum(self, kind: str) -> None:
@@ -102,12 +104,12 @@ class Gathers:
 
     def _meet(self, kind: str, size_bytes: int) -> dict[int, int]:
         """All workers are about to do `kind`. Returns how many bytes they have, by rank, rising."""
-        training, comm = self._training, self._comm
+        sums, comm = self._sums, self._comm
         header = np.zeros((comm.size, 2), dtype=np.int64)
-        header[comm.rank] = 1 + training._doing(kind).code(), size_bytes
+        header[comm.rank] = 1 + sums.doing(kind).code(), size_bytes
         header = self._sum("header", header.ravel()).reshape(header.shape)
         there: list[int] = np.flatnonzero(header[:, 0]).tolist()
-        training._check_codes([int(header[rank, 0]) - 1 for rank in there], kind)
+        sums.check_codes([int(header[rank, 0]) - 1 for rank in there], kind)
         return {rank: int(header[rank, 1]) for rank in there}
 
     def _rows(self, sizes: dict[int, int], own: bytes) -> dict[int, bytes]:
@@ -135,19 +137,15 @@ class Gathers:
         }
 
     def _sum(self, key: str, values: NDArray[Any]) -> NDArray[Any]:
-        training = self._training
-        with training._watch.blocked():
-            return self._comm.total(
-                f"{self._prefix}.{key}",
-                values,
-                lambda waited_s: training._stall.waiting(training.iteration, waited_s),
-            )
+        with self._sums.watch.blocked():
+            return self._comm.total(f"{self._prefix}.{key}", values, self._sums.tell_waiting)
 
-    def check_gradient(self, missing: Collection[int]) -> None:
+    def check_gradient(self, missing: Collection[int], has_samples: bool) -> None:
         """After a sum of gradients, which has those of the gathered rows in it. Collective.
 
         Args:
             missing: workers that were to be in the sum.
+            has_samples: this worker has a loss.
 
         Raises:
             TrainingError: on all workers, if the gradient with respect to all rows is not the same on them.
@@ -155,11 +153,11 @@ class Gathers:
         """
         if not self.with_gradient:
             return
-        training, comm = self._training, self._comm
+        comm, iteration = self._comm, self._sums.progress.iteration
         if missing:
-            raise _lost(sorted(missing), training.iteration)
+            raise _lost(sorted(missing), iteration)
         own = np.zeros((comm.size, 2 + LOOKS))
-        own[comm.rank] = (1 + (training._now.batch.samples > 0), self.norm, *self.looks)
+        own[comm.rank] = (1 + has_samples, self.norm, *self.looks)
         told = self._sum("looks", own.ravel()).reshape(own.shape)
         self._forget_gradient()
         told = told[told[:, 0] == 2]  # those with samples: others have no loss
@@ -167,7 +165,7 @@ class Gathers:
             return  # a loss that is not finite is told of by itself, and a GradScaler skips the step
         if np.ptp(told[:, 1:], axis=0).max(initial=0.0) > _TOLERANCE * told[:, 1].max(initial=0.0):
             raise TrainingError(
-                f"the losses of iteration {training.iteration} depend in different ways on the rows that run.gather() "
+                f"the losses of iteration {iteration} depend in different ways on the rows that run.gather() "
                 "returned: compute the same loss over all rows on every worker, not one of this worker's own rows "
                 "against all, and make what is random in it the same; no step was made with this loss"
             )
@@ -176,10 +174,10 @@ class Gathers:
         """Raises TrainingError, on all workers, for a run.backward() that takes no loss over gathered rows."""
         if self.with_gradient and (reduction != "mean" or has_weight):
             call = f"run.backward(loss, {'weight=...' if has_weight else f'reduction={reduction!r}'})"
-            self._training._announce(f"{call} after run.gather()")
+            self._sums.announce(f"{call} after run.gather()")
             raise TrainingError(
-                f"{call} in iteration {self._training.iteration} after run.gather(): every worker has the loss over "
-                "all rows, and it counts once; call run.backward(loss), whatever this loss is a sum or a mean over"
+                f"{call} in iteration {self._sums.progress.iteration} after run.gather(): every worker has the loss "
+                "over all rows, and it counts once; call run.backward(loss), whatever this loss is a sum or a mean over"
             )
 
 

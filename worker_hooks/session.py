@@ -261,6 +261,10 @@ class Session:
     def _data_plane_degraded(self, sentence: str) -> None:
         self.reporter.tell("degraded", {"what": "data plane", "detail": sentence})
 
+    def degraded(self, what: str, detail: str) -> None:
+        """Tell people that `what` is less than was asked for."""
+        self.reporter.tell("degraded", {"what": what, "detail": detail})
+
     def close(self) -> None:
         """A training is over. The last one also leaves arbitrator and run folder; the data plane stays."""
         self._trainings -= 1

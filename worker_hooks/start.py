@@ -6,7 +6,7 @@ import json
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +21,11 @@ from worker_hooks.agreement import different_parameters, name_workers
 from worker_hooks.checkpoint import Position
 from worker_hooks.data_source import DataSource
 from worker_hooks.fingerprint import ROW, Fingerprint, difference, fingerprint
+from worker_hooks.stream_source import StreamSource
+
+if TYPE_CHECKING:
+    from worker_hooks.adapter import Adapter
+    from worker_hooks.session import Session
 
 ATTACH, BEFORE_ALL, FAILED_BEFORE_ALL = 1, 2, 3  # calls of a script that may come first
 _FIRST_KEY = "dynamix.workers"
@@ -208,6 +213,37 @@ def check_parameters(comm: Comm, key: str, described: Mapping[str, str]) -> None
     told = comm.gather(key, json.dumps(described).encode())
     if len(set(told)) > 1:
         raise different_parameters(dict(enumerate(map(json.loads, told))), "in attach()")
+
+
+def check_possible(session: Session, adapter: Adapter, source: DataSource) -> None:
+    """Raises TrainingError if the settings, the data and the framework do not go together."""
+    settings, workers = session.settings, session.workers
+    is_stream = isinstance(source, StreamSource)
+    if len(workers.here) > 1 and not adapter.computes_for_several:
+        raise TrainingError(
+            f"this process computes for {len(workers.here)} workers, which is not possible in "
+            f"{adapter.framework}: `dynamix rehearse` needs a script in torch"
+        )
+    if settings.memory == "auto" and not adapter.survives_lack_of_memory:
+        raise TrainingError(
+            f"the cluster file has memory: auto, which finds out by trial what fits; {adapter.framework} may hang or "
+            "crash where an allocation fails, so say at_once: for the workers instead"
+        )
+    if is_stream and len(workers.here) > 1:
+        raise TrainingError(
+            f"this process computes for {len(workers.here)} workers, each of which would read its own part "
+            "of a stream; `dynamix rehearse` needs a data set with len(d) and d[i]"
+        )
+    if is_stream and workers.later:
+        raise TrainingError(
+            "the cluster file has workers that come later (elastic.max_workers), and a stream takes none in: who "
+            "reads what of it follows from its beginning; give a data set with len(d) and d[i], or remove them"
+        )
+    if is_stream and settings.unit != "samples":
+        raise TrainingError(
+            f"batch.unit is {settings.unit} in the cluster file, which needs the length of every sample ahead; a "
+            "stream has none, so remove batch.unit"
+        )
 
 
 def check_unit(place: Position, unit: Unit) -> None:

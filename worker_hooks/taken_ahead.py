@@ -22,7 +22,6 @@ class TakenAhead:
     Attributes:
         is_usual: the script takes batches one ahead, as far as it has shown.
         is_certain: it has shown so in the loop at hand.
-        lag: by so many iterations plans take effect later, because batches are taken ahead.
         waiting: the batch that the script has beside the one at hand, and which is next.
         thread: that has asked for the newest batch.
         left_out: the newest batches that seem to be left out, since the last one that was trained.
@@ -30,7 +29,6 @@ class TakenAhead:
 
     def __init__(self) -> None:
         self.is_usual = self.is_certain = False
-        self.lag = 0
         self.waiting: Batch | None = None
         self.thread: int | None = None
         self.left_out: deque[Batch] = deque(maxlen=2)

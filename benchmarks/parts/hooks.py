@@ -39,11 +39,12 @@ from torch.nn.functional import cross_entropy
 from benchmarks.workloads import models
 from dynamix_ps.comm import Comm
 from worker_hooks.exchange import group_parameters
+from worker_hooks.joining import join
 from worker_hooks.sampler import Cursor, GlobalSampler
 from worker_hooks.session import Session
 from worker_hooks.settings import Settings
+from worker_hooks.torch.adapter import TorchAdapter
 from worker_hooks.torch.batches import fetch
-from worker_hooks.torch.run import Run
 
 BATCH = 64
 WARM_UP = 20
@@ -158,7 +159,7 @@ def with_hook(session: Session, images: Any, iterations: int) -> Iterator[None]:
     """Train a model of its own with the hook."""
     model = models.make_model("cnn", (1, 28, 28), 10)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-    run = Run([model], [optimizer], images, session)
+    run = join(TorchAdapter([model], [optimizer]), images, session)
     for inputs, targets in run.batches(iterations=iterations):
         optimizer.zero_grad()
         logits = model(inputs)

@@ -9,7 +9,7 @@ from torch.utils.data import DataLoader, IterableDataset
 
 from dynamix_ps.errors import TrainingError
 from dynamix_ps.torch import Run
-from worker_hooks.attached_model import FIRST_SIZE
+from worker_hooks.joining import FIRST_SIZE
 from worker_hooks.settings import Settings
 
 

@@ -41,7 +41,7 @@ class WorkerGroup:
                 "Trainer of transformers), which computes for one worker, and a rehearsal computes for all; rehearse "
                 "a script that calls dynamix.attach() and loops over run.batches() itself"
             )
-        self._comm = join(self.settings, Run.framework).comm
+        self._comm = join(self.settings, "torch").comm
         self.rank, self.size = self._comm.rank, self._comm.size
         if self._comm.first_size < self.size:
             raise TrainingError(

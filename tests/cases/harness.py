@@ -61,7 +61,7 @@ class RecordingAttach:
         run = attach(models, optimizers, dataset, **options)
         self.recorded.append(loops := [])
         original = run.batches
-        first = run._switch.newest_scheduled.version + 1
+        first = run.training.plans.switch.newest_scheduled.version + 1
         plans = [(after, Plan(first + number, tuple(sizes))) for number, (after, sizes) in enumerate(self._plans)]
 
         def newest_plan() -> Plan | None:
@@ -75,13 +75,13 @@ class RecordingAttach:
                     loop.append(self.samples_of(run, batch))
                     yield batch
 
-        run._session.newest_plan = newest_plan
+        run.training.session.newest_plan = newest_plan
         run.batches = batches
         return run
 
     def samples_of(self, run: Any, batch: Any) -> list[int]:
         """The numbers of the samples of the newest batch, which are its first field."""
-        newest = run._taken.waiting or run._now.batch
+        newest = run.training.loops.taken.waiting or run.training.now.batch
         return batch[0][: newest.samples].tolist()  # the rest counts for nothing
 
 
@@ -143,9 +143,9 @@ class WatchedWeights:
 
     def follow(self, run: Any) -> None:
         """`run`: what attach() has returned."""
-        self._models += run.models
+        self._models += run.adapter.models
         self._note()
-        for optimizer in run.optimizers:
+        for optimizer in run.adapter.optimizers:
             optimizer.register_step_post_hook(self._note)
 
     def _note(self, *_: Any) -> None:

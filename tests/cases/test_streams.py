@@ -66,7 +66,7 @@ def train(what: str) -> dict[str, Any]:
         optimizer.zero_grad()
         run.backward(loss_of(model, x, y))
         optimizer.step()
-        seen.append(numbers.tolist()[: run._now.batch.samples])
+        seen.append(numbers.tolist()[: run.training.now.batch.samples])
     mean = run.evaluate(data, lambda numbers, x, y: numbers.sum()) if what == "shards" else None
     run.close()
     return {"weights": weights(model), "seen": seen, "mean": mean}

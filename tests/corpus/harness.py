@@ -67,8 +67,8 @@ class CorpusAttach(RecordingAttach):
         return run
 
     def samples_of(self, run: Any, batch: Any) -> list[int]:
-        newest = run._taken.waiting or run._now.batch
-        numbers: list[int] = run._stream._sampler.indices(newest.step, run.rank).tolist()
+        newest = run.training.loops.taken.waiting or run.training.now.batch
+        numbers: list[int] = run.training.data.stream._sampler.indices(newest.step, run.rank).tolist()
         self._draws.begin([numbers])
         return numbers
 

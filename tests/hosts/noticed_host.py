@@ -14,7 +14,7 @@ from tests.launching import assert_nothing_left, run_id_in, wait_for
 UNTIL_ONE_IS_GONE = """\
 alone = 0
 def fault(rank, iteration):
-    while not run._session.may_leave:  # all have met, and this worker knows it
+    while not run.training.session.may_leave:  # all have met, and this worker knows it
         time.sleep(0.01)
 def stepped(present):
     global alone

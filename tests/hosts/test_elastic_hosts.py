@@ -97,7 +97,7 @@ def attached():
     assert os.path.isdir(os.environ["DYNAMIX_TLS"]), "calls are encrypted"
 def fault(rank, iteration):
     if first and (rank, iteration) == (1, 20):
-        while not run._session.may_leave:
+        while not run.training.session.may_leave:
             time.sleep(0.01)
         os.kill(os.getpid(), signal.SIGKILL)
 def stepped(present):

@@ -92,7 +92,7 @@ def train(loading: dict[str, Any], state: dict[str, Any] | None) -> dict[str, An
         (after, Plan(number, tuple(sizes)))
         for number, (after, sizes) in enumerate([(0, loading["sizes"]), *loading["plans"]], 1)
     ]
-    run._session.newest_plan = lambda: [plan for after, plan in plans if after <= run.iteration][-1]
+    run.training.session.newest_plan = lambda: [plan for after, plan in plans if after <= run.iteration][-1]
     if loading["own_sampler"]:
         options = {name: getattr(loader, name) for name in ("num_workers", "prefetch_factor", "persistent_workers")}
         loader = DataLoader(loader.dataset, batch_sampler=run.batch_sampler(), **options)
@@ -100,7 +100,7 @@ def train(loading: dict[str, Any], state: dict[str, Any] | None) -> dict[str, An
     stopped: dict[str, Any] = {}
     for epoch in run.epochs(loading["epochs"]):
         for batch in loader if loading["own_sampler"] else run.batches():
-            seen[epoch].append(batch[: run._now.batch.samples].tolist())
+            seen[epoch].append(batch[: run.training.now.batch.samples].tolist())
             optimizer.zero_grad()
             run.backward(model(batch[:, None].to(torch.get_default_dtype())).mean())
             optimizer.step()

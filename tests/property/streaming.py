@@ -59,7 +59,7 @@ def train(streaming: dict[str, Any], state: dict[str, Any] | None) -> dict[str, 
         (after, Plan(number, tuple(sizes)))
         for number, (after, sizes) in enumerate([(0, streaming["sizes"]), *streaming["plans"]], 1)
     ]
-    run._session.newest_plan = lambda: [plan for after, plan in plans if after <= run.iteration][-1]
+    run.training.session.newest_plan = lambda: [plan for after, plan in plans if after <= run.iteration][-1]
     seen: list[list[list[int]]] = [[] for _ in range(streaming["epochs"])]
     stopped: dict[str, Any] = {}
     for epoch in run.epochs(streaming["epochs"]):
@@ -68,7 +68,7 @@ def train(streaming: dict[str, Any], state: dict[str, Any] | None) -> dict[str, 
                 run.evaluate(Numbers(5), lambda numbers: numbers.sum())  # a sum while the batch is not used
                 stopped = run.state_dict()  # after the loop it would be that of the next pass
                 break
-            seen[epoch].append(batch[: run._now.batch.samples].tolist())
+            seen[epoch].append(batch[: run.training.now.batch.samples].tolist())
             optimizer.zero_grad()
             run.backward(model(batch[:, None].to(torch.get_default_dtype())).mean())
             optimizer.step()

@@ -1,6 +1,7 @@
 """The hook for MXNet. Scripts import it as `dynamix_ps.mxnet`. In reading order:
 
-  run              attach() and Run
+  join             attach() and before_all(): how a script joins the other workers
+  adapter          what a training does in its own way in MXNet
   gradients        buckets that backward writes into
   parameters       what a training changes, watched from batch to batch
   state            the complete state, for the other workers and for checkpoints
@@ -14,6 +15,7 @@ Memory
   memory           which parts the backward pass repeats
 """
 
-from worker_hooks.mxnet.run import Run, attach, before_all
+from worker_hooks.mxnet.join import attach, before_all
+from worker_hooks.run import Run
 
 __all__ = ["Run", "attach", "before_all"]

@@ -22,21 +22,12 @@ from worker_hooks.settings import Settings
 
 
 class TrainingObserver:
-    """Observes one training from the position `start` on. With mode off it records no windows."""
+    """Observes one training. With mode off it records no windows."""
 
-    def __init__(
-        self,
-        here: range,
-        reporter: Reporting,
-        account: RunAccount,
-        settings: Settings,
-        start: Position,
-        watch: Watch,
-        data_size: float,
-    ) -> None:
-        """`here`: the workers of this process. `data_size`: of a pass, in the plan's unit; NaN: that is not known."""
+    def __init__(self, here: range, reporter: Reporting, account: RunAccount, settings: Settings, watch: Watch) -> None:
+        """`here`: the workers of this process."""
         self.watch = watch
-        self.progress = TrainingProgress(start.largest_lr, start.progress)
+        self.progress = TrainingProgress()
         self._reporter = reporter
         self._account = account
         self._before = 0  # iterations of earlier trainings of this process
@@ -44,11 +35,16 @@ class TrainingObserver:
         self._stalled_after_s = settings.timeouts.stall_warn_s
         self._meters = [WindowMeter(rank, settings.window) for rank in here]
         self._here = here
-        self._lr_batch, self._data_size = start.reference_batch, data_size
-        self._warm_up = start.iteration  # slow, as much happens only once; it is in no window
+        self._lr_batch, self._data_size = 0, math.nan
+        self._warm_up = 0  # slow, as much happens only once; it is in no window
         self._takes_turn = False
         self.is_silent = False  # this worker is in no sum yet: nothing of it is recorded
         self._began_s: float | None = None
+
+    def begin_at(self, start: Position, data_size: float) -> None:
+        """Training begins at `start`. `data_size`: of a pass, in the unit of the plan; NaN: that is not known."""
+        self.progress = TrainingProgress(start.largest_lr, start.progress)
+        self._lr_batch, self._data_size, self._warm_up = start.reference_batch, data_size, start.iteration
 
     @property
     def _has_turn(self) -> bool:

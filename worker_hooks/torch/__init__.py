@@ -1,7 +1,7 @@
 """The hook for torch. Scripts import it as `dynamix_ps.torch`. In reading order:
 
   join             attach(), before_all() and shards(): how a script joins the other workers
-  run              Run, which its loop uses
+  adapter          what a training does in its own way in torch
   step_hooks       around every step of an optimizer
   watched_calls    what the script calls in torch itself
   loss_graph       whether a loss is a mean over samples, as far as its graph shows
@@ -44,7 +44,7 @@ from worker_hooks.torch import lazy_dynamo
 
 lazy_dynamo.install()  # before anything else of torch is imported
 
+from worker_hooks.run import Run  # noqa: E402
 from worker_hooks.torch.join import attach, before_all, shards  # noqa: E402
-from worker_hooks.torch.run import Run  # noqa: E402
 
 __all__ = ["Run", "attach", "before_all", "shards"]

@@ -22,41 +22,42 @@ if TYPE_CHECKING:
 _SEED = 1  # of the directions in which gradients are looked at: the same on all workers
 
 
-def gather(run: Training, gathers: Gathers, tensor: torch.Tensor) -> torch.Tensor:
+def gather(training: Training, tensor: torch.Tensor) -> torch.Tensor:
     """What `run.gather` returns."""
+    session, gathers, loops = training.session, training.sums.gathers, training.loops
     if not isinstance(tensor, torch.Tensor) or not tensor.dim() or tensor.layout != torch.strided:
         found = type(tensor).__name__ if not isinstance(tensor, torch.Tensor) else f"a {tensor.layout} tensor of shape"
         shape = f" {tuple(tensor.shape)}" if isinstance(tensor, torch.Tensor) else ""
         raise TrainingError(f"run.gather() got {found}{shape}; expected a dense tensor with one row per sample or more")
-    if run.size == 1:
+    if session.workers.count == 1:
         return tensor
     if watched_calls.is_in_backward():
         raise TrainingError(
             "run.gather() in a backward pass, as where torch.utils.checkpoint computes a part of the model again; "
             "call it outside of what is computed again"
         )
-    now, with_gradient = run._now, tensor.requires_grad and torch.is_grad_enabled()
+    now, with_gradient = training.now, tensor.requires_grad and torch.is_grad_enabled()
     if with_gradient and not now.has_batch:
         raise TrainingError(
             "run.gather() of rows with a gradient belongs inside `for ... in run.batches(...)`; elsewhere call it "
             "under torch.no_grad()"
         )
     if with_gradient:
-        run._loops.settle(tensor)
-    elif now.has_batch and len({tuple(map(bool, one.step.sizes)) for one in run._taken.candidates(now.batch)}) > 1:
+        loops.settle(tensor)
+    elif now.has_batch and len({tuple(map(bool, one.step.sizes)) for one in loops.taken.candidates(now.batch)}) > 1:
         raise TrainingError(
             "run.gather() of rows without a gradient while a batch is taken ahead that other workers have a share of: "
             "nothing shows which batch the rows are of; gather rows with a gradient first"
         )
     weight = now.weight if now.has_batch else 1.0
-    if run._comm.size == 1:  # the rows of all workers are here
+    if session.comm.size == 1:  # the rows of all workers are here
         rows, begin = tensor.detach().clone(), 0
     else:
         own = tensor.detach() if weight else tensor.detach()[:0]
         what = f"rows of shape {list(tensor.shape[1:])}, {str(tensor.dtype).removeprefix('torch.')}"
         expected = [slot for slot, size in enumerate(now.batch.step.sizes) if size] if now.has_batch else ()
         told = gathers.bytes_of_all(what, _bytes_of(own), with_gradient, expected)
-        before = sum(len(part) for slot, part in told.items() if slot < run.rank)
+        before = sum(len(part) for slot, part in told.items() if slot < session.workers.here.start)
         rows = _tensor_of(b"".join(told.values()), tensor)
         begin = before * len(rows) // max(sum(map(len, told.values())), 1)
     if not with_gradient:

@@ -10,15 +10,16 @@ from torch.utils.data import DataLoader, IterableDataset
 
 from dynamix_ps.errors import TrainingError
 from worker_hooks import failure
-from worker_hooks.attached_model import FIRST_SIZE
 from worker_hooks.before_all import Place, run_before_all
 from worker_hooks.data_set import check_map_style
+from worker_hooks.joining import FIRST_SIZE, Attached, join
+from worker_hooks.run import Run
 from worker_hooks.session import Session
 from worker_hooks.settings import Settings
 from worker_hooks.shard_list import Shards
 from worker_hooks.stream_source import ShardSource
+from worker_hooks.torch.adapter import TorchAdapter, open_adapters
 from worker_hooks.torch.batches import stack
-from worker_hooks.torch.run import Run, open_runs
 from worker_hooks.torch.shard_processes import GroupedShards
 
 failure.install()
@@ -68,10 +69,10 @@ def attach(
     if settings.guards_rate:
         check_rates(optimizers)
     data = with_loading(data, batch_size, collate_fn, num_workers)
-    for run in [run for run in open_runs if run.shares(models, optimizers)]:
-        run.close()
-    session = Session.join(settings, Run.framework)
-    return Run(models, optimizers, data, session, batch_size, seed, lengths, ema_decay)
+    for adapter in [one for one in open_adapters if one.shares(models, optimizers)]:
+        adapter.training.close()
+    session = Session.join(settings, TorchAdapter.framework)
+    return join(TorchAdapter(models, optimizers, ema_decay), data, session, Attached(batch_size, seed, lengths))
 
 
 def before_all(prepare: Callable[[], object] | None = None) -> Place:
@@ -90,7 +91,7 @@ def before_all(prepare: Callable[[], object] | None = None) -> Place:
         TrainingError: on the other workers, if `prepare` raises on worker 0, where the exception goes on; on all, if
             some are in `attach` already; after `attach`.
     """
-    return run_before_all(Run.framework, prepare)
+    return run_before_all(TorchAdapter.framework, prepare)
 
 
 def shards(shards: Sequence[Any], open_shard: Callable[[Any], Iterable[Any]], *, shuffle: bool = True) -> Shards:

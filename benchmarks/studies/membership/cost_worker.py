@@ -59,8 +59,8 @@ def main() -> None:
             run.backward(cross_entropy(net(inputs), targets))
             optimizer.step()
             steps.write(f"{iteration} {time.monotonic()!r}\n")
-            assert run._now.sum is not None
-            back = back + 1 if iteration > args.at and all(run._now.sum.view.members) else 0
+            assert run.training.now.sum is not None
+            back = back + 1 if iteration > args.at and all(run.training.now.sum.view.members) else 0
             if back >= args.settled:
                 break
     weights = hashlib.sha256()

@@ -58,10 +58,15 @@ def main() -> None:
                 training.optimizer.zero_grad()
                 run.backward(cross_entropy(training.model(inputs), targets))
                 training.optimizer.step()
-                assert run._now.sum is not None
-                present, step = run._now.sum.view.present, run._now.batch.step
-                numbers = [int(number) for rank in present for number in run._sampler.indices(step, rank)]
-                told = {"iteration": iteration, "present": present, "numbers": numbers, "factor": run._now.rate.factor}
+                assert run.training.now.sum is not None
+                present, step = run.training.now.sum.view.present, run.training.now.batch.step
+                numbers = [int(number) for rank in present for number in run.training.data.sampler.indices(step, rank)]
+                told = {
+                    "iteration": iteration,
+                    "present": present,
+                    "numbers": numbers,
+                    "factor": run.training.now.rate.factor,
+                }
                 if run.rank in present:  # else it follows the others before it enters, and its round may be made anew
                     sums.write(json.dumps({"kind": "sum", **told, "at_s": time.monotonic()}) + "\n")
                 time.sleep(args.pause)

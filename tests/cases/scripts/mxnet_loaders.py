@@ -68,12 +68,14 @@ def train(loader: DataLoader, state: dict[str, Any] | None) -> tuple[list[list[l
     if state:
         run.load_state_dict(state)
     plans = [(after, Plan(number, sizes)) for number, (after, sizes) in enumerate(PLANS, 1)]
-    run._session.newest_plan = lambda: [plan for after, plan in plans if after <= run.iteration][-1]
+    run.training.session.newest_plan = lambda: [plan for after, plan in plans if after <= run.iteration][-1]
     seen: list[list[list[int]]] = [[] for _ in range(EPOCHS)]
     stopped: dict[str, Any] = {}
     for epoch in run.epochs(EPOCHS):
         for numbers, _ in run.batches():
-            seen[epoch].append(numbers[: run._now.batch.samples].asnumpy().tolist() if run._now.batch.samples else [])
+            seen[epoch].append(
+                numbers[: run.training.now.batch.samples].asnumpy().tolist() if run.training.now.batch.samples else []
+            )
             with autograd.record():
                 loss = net(numbers.astype(np.float32).expand_dims(1)).mean()
             run.backward(loss)

@@ -144,7 +144,7 @@ class Recorded:
 
         def batches(**limits: int) -> Iterator[Any]:
             for batch in original(**limits):
-                step, sampler = run._now.batch.step, run._stream._sampler
+                step, sampler = run.training.now.batch.step, run.training.data.stream._sampler
                 taken.append([int(row) for rank in range(run.size) for row in sampler.indices(step, rank)])
                 yield batch
 

@@ -25,8 +25,8 @@ training = TorchTraining(0, [])
 run = training.run
 for inputs, targets in run.batches(iterations=30):
     slow = run.iteration > SLOW_FROM  # in the iteration before, which the clock still shows: then worker 0 waits
-    run._watch.lasted_s = 0.2 if slow else 0.02
-    run._watch.waited_s = (0.18 if slow and run.rank == 0 else 0.001,)
+    run.training.observer.watch.lasted_s = 0.2 if slow else 0.02
+    run.training.observer.watch.waited_s = (0.18 if slow and run.rank == 0 else 0.001,)
     training.step(inputs, targets)
 run.close()
 print("null")

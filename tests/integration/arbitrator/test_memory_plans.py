@@ -36,7 +36,7 @@ for x, y in run.batches(iterations=100_000):
     optimizer.zero_grad()
     run.backward(torch.nn.functional.mse_loss(model(x), y))
     optimizer.step()
-    if run._applied_version >= 3:  # the same on all workers
+    if run.training.plans.applied >= 3:  # the same on all workers
         break
 print("worker", run.rank, "computed at most", model.largest, "samples at once")
 run.close()

@@ -105,12 +105,12 @@ try:
             rate = optimizers[0].param_groups[0]["lr"]
             for optimizer in optimizers:
                 optimizer.step()
-            members, step = run._now.sum.view.members, run._now.batch.step
+            members, step = run.training.now.sum.view.members, run.training.now.batch.step
             present = [rank for rank, member in enumerate(members) if member]
-            numbers = [int(number) for rank in present for number in run._sampler.indices(step, rank)]
-            told = {"present": present, "numbers": numbers, "factor": run._now.rate.factor * rate / first_rate}
-            sizes = list(run._now.sum.view.worker_samples)
-            sums.write(json.dumps({**told, "sizes": sizes, "lag": run._switch.lag}) + "\\n")
+            numbers = [int(number) for rank in present for number in run.training.data.sampler.indices(step, rank)]
+            told = {"present": present, "numbers": numbers, "factor": run.training.now.rate.factor * rate / first_rate}
+            sizes = list(run.training.now.sum.view.worker_samples)
+            sums.write(json.dumps({**told, "sizes": sizes, "lag": run.training.plans.switch.lag}) + "\\n")
             stepped(present)
         if enough():
             break

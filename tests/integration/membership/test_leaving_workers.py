@@ -19,7 +19,7 @@ def wait_for(condition):
     while not condition():
         time.sleep(0.01)
 def signals(*numbers):
-    wait_for(lambda: run._session.may_leave)  # all have met, and this worker knows it
+    wait_for(lambda: run.training.session.may_leave)  # all have met, and this worker knows it
     for number in numbers:
         os.kill(os.getpid(), number)
 def wait_to_be_asked():

@@ -31,7 +31,7 @@ def attached():
     run.register(scheduler=scheduler)
 def fault(rank, iteration):
     if first and KILLED.get(rank) == iteration:
-        while not run._session.may_leave:
+        while not run.training.session.may_leave:
             time.sleep(0.01)
         os.kill(os.getpid(), signal.SIGNAL)
     if first and (rank, iteration) == (1, SERVER_AT):
@@ -39,7 +39,7 @@ def fault(rank, iteration):
 def stepped(present):
     global whole
     scheduler.step()
-    planned = len(present) == 4 and not run._switch._entered
+    planned = len(present) == 4 and not run.training.plans.switch._entered
     whole = whole + 1 if planned and run.iteration > max(KILLED.values()) + 1 else 0
     time.sleep(0.02)  # a longer training is no better test
 def enough():
@@ -143,7 +143,9 @@ import pathlib
 before_following = fault
 def fault(rank, iteration):
     before_following(rank, iteration)
-    following = run._follows if rank == 2 else any(not giver.is_ready for giver in run._givers.values())
+    training = run.training
+    waits = any(not giver.is_ready for giver in training.membership.givers.values())
+    following = training.sums.follows if rank == 2 else waits
     marker = pathlib.Path("killed-while-following")
     if rank == STRUCK and following and not marker.exists():
         marker.touch()
@@ -171,9 +173,9 @@ before_following = fault
 gone = pathlib.Path("unwound-0")
 def fault(rank, iteration):
     before_following(rank, iteration)
-    if rank == 0 and run._givers:
+    if rank == 0 and run.training.membership.givers:
         os.kill(os.getpid(), signal.SIGUSR1)
-    while rank == 2 and run._follows and not gone.exists():
+    while rank == 2 and run.training.sums.follows and not gone.exists():
         time.sleep(0.01)
 def stepped(present):
     global whole
@@ -242,13 +244,13 @@ def die():
     os.kill(os.getpid(), signal.SIGKILL)
 def attached():
     register()
-    give = run._session.give_state
+    give = run.training.session.give_state
     def give_state(*arguments):
         given = give(*arguments)
         if run.rank == STRUCK and not marker.exists():
             die()
         return given
-    run._session.give_state = give_state
+    run.training.session.give_state = give_state
     if not first and run.rank == STRUCK and not marker.exists():
         die()
 """
@@ -320,7 +322,7 @@ back = whole = 0  # iterations with all workers: after the restart, and after bo
 gone = False  # worker 3 was
 def fault(rank, iteration):
     if first and (rank, iteration) == (2, 30):
-        while not run._session.may_leave:
+        while not run.training.session.may_leave:
             time.sleep(0.01)
         os.kill(os.getpid(), signal.SIGKILL)
     if first and rank == 3 and back == 25:
@@ -328,7 +330,7 @@ def fault(rank, iteration):
 def stepped(present):
     global back, gone, whole
     gone = gone or 3 not in present or (run.rank == 3 and not first)
-    planned = len(present) == 4 and not run._switch._entered
+    planned = len(present) == 4 and not run.training.plans.switch._entered
     back = back + 1 if planned and run.iteration > 31 else 0
     whole = whole + 1 if planned and gone else 0
     time.sleep(0.02)

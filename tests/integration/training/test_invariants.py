@@ -58,17 +58,17 @@ newest = [None]
 def newest_plan():
     newest[0] = deliveries.get(run.iteration, newest[0])
     return newest[0]
-run._session.newest_plan = newest_plan
+run.training.session.newest_plan = newest_plan
 
 history, used = [], []
 for inputs, targets in run.batches(epochs=job.get("epochs"), iterations=job.get("iterations")):
-    history.append(run._now.batch.plan.version)
-    used.append(run._now.batch.step.sizes)
+    history.append(run.training.now.batch.plan.version)
+    used.append(run.training.now.batch.step.sizes)
     training.step(inputs * float("nan") if [rank, run.iteration] in job.get("broken", []) else inputs, targets)
     if run.iteration == job.get("save_at"):
         run.save(job["checkpoint"])
 weights = training.weights()
-sizes, guard = run._switch.newest_scheduled.batch_sizes, run._rate.guard
+sizes, guard = run.training.plans.switch.newest_scheduled.batch_sizes, run.training.plans.rate.guard
 run.close()
 told = {"history": history, "used": used, "taken": taken, "first": first, "weights": weights}
 print(json.dumps({**told, "sizes": sizes, "guard": guard}))

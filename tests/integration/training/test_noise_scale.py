@@ -33,7 +33,7 @@ for (points,) in run.batches(iterations=ITERATIONS):
     run.backward(((model(points) ** 2).sum(dim=1) / 2).mean())
     optimizer.step()
 run.close()
-print(json.dumps([run._rate.factor(scale * sum(SIZES)) for scale in SCALES]))
+print(json.dumps([run.training.plans.rate.factor(scale * sum(SIZES)) for scale in SCALES]))
 """
 
 

@@ -37,9 +37,9 @@ for inputs, targets in run.batches(epochs={EPOCHS}):
     optimizer.zero_grad()
     run.backward(torch.nn.functional.cross_entropy(model(inputs), targets))
     optimizer.step()
-    step, plan = run._now.batch.step, run._now.batch.plan
-    numbers = [int(number) for rank in range(run.size) for number in run._sampler.indices(step, rank)]
-    line = {{"plan": plan.batch_sizes, "sizes": step.sizes, "numbers": numbers, "factor": run._now.rate.factor}}
+    step, plan = run.training.now.batch.step, run.training.now.batch.plan
+    numbers = [int(number) for rank in range(run.size) for number in run.training.data.sampler.indices(step, rank)]
+    line = {{"plan": plan.batch_sizes, "sizes": step.sizes, "numbers": numbers, "factor": run.training.now.rate.factor}}
     sums.write(json.dumps(line) + "\\n")
 torch.save([p.detach() for p in model.parameters()], f"weights-{{run.rank}}.pt")
 run.close()

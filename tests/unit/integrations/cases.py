@@ -18,25 +18,25 @@ from benchmarks.workloads.frameworks.shared import padded
 from dynamix_ps.errors import TrainingError
 from dynamix_ps.messages import Plan
 from worker_hooks.session import Session
-from worker_hooks.torch.run import Run
+from worker_hooks.training import Training
 
 ROWS, BATCH = 250, 32
 
 
 def hand_out(plans: Sequence[tuple[int, Sequence[int]]]) -> None:
     """Every worker of this process gets these plans: [(after so many iterations, batch sizes), ...]."""
-    runs: list[Run] = []
-    begin_batch = Run._begin_batch
+    trainings: list[Training] = []
+    begin_batch = Training.begin_batch
 
-    def remember(run: Run, batch: Any) -> None:
-        runs[:] = [run]
-        begin_batch(run, batch)
+    def remember(training: Training, batch: Any) -> None:
+        trainings[:] = [training]
+        begin_batch(training, batch)
 
     def newest_plan(session: Session) -> Plan | None:
-        due = [number for number, (after, _) in enumerate(plans) if after <= runs[0].iteration]
+        due = [number for number, (after, _) in enumerate(plans) if after <= trainings[0].progress.iteration]
         return Plan(due[-1] + 1, tuple(plans[due[-1]][1])) if due else None
 
-    Run._begin_batch = remember  # type: ignore[method-assign]
+    Training.begin_batch = remember  # type: ignore[method-assign]
     Session.newest_plan = newest_plan  # type: ignore[method-assign]
 
 

@@ -15,9 +15,8 @@ from torch.utils.data import TensorDataset
 
 import worker_hooks.session
 from dynamix_ps.integrations.loggers import listener_for, mlflow_listener, numbers_in, wandb_listener
-from tests.unit.worker_hooks.local_run import settings_for
+from tests.unit.worker_hooks.local_run import open_run, settings_for
 from worker_hooks.session import Session
-from worker_hooks.torch.run import Run
 
 
 @pytest.fixture(autouse=True)
@@ -28,13 +27,15 @@ def _first_training(monkeypatch: pytest.MonkeyPatch) -> None:
 def trained(*listeners: Any) -> None:
     model = nn.Linear(2, 2)
     data = TensorDataset(torch.randn(40, 2), torch.zeros(40, dtype=torch.long))
-    run = Run([model], [torch.optim.SGD(model.parameters(), 0.1)], data, Session(settings_for(mode="observe"), "torch"))
+    run = open_run(
+        [model], [torch.optim.SGD(model.parameters(), 0.1)], data, Session(settings_for(mode="observe"), "torch")
+    )
     for listener in listeners:
         run.listen(listener)
     for inputs, targets in run.batches(epochs=2):
-        run.optimizers[0].zero_grad()
+        run.adapter.optimizers[0].zero_grad()
         run.backward(nn.functional.cross_entropy(model(inputs), targets))
-        run.optimizers[0].step()
+        run.adapter.optimizers[0].step()
     run.evaluate(data, lambda inputs, targets: {"accuracy": (model(inputs).argmax(1) == targets).sum()})
     run.close()
 

@@ -14,7 +14,7 @@ from dynamix_ps.config.schema import Config
 from dynamix_ps.run_record.run_folder import RunFolder
 from dynamix_ps.sim.scenario.load import Scenario, dump_scenario
 from worker_hooks import session
-from worker_hooks.torch import run as torch_run
+from worker_hooks.torch.adapter import open_adapters
 
 Rehearse = Callable[..., Path]
 
@@ -22,8 +22,8 @@ Rehearse = Callable[..., Path]
 @pytest.fixture(autouse=True)
 def trainings_end() -> Iterator[None]:
     yield
-    for run in list(torch_run.open_runs):
-        run.close()
+    for adapter in list(open_adapters):
+        adapter.training.close()
     session._accounts.clear()
 
 

@@ -118,7 +118,7 @@ def test_weights_statistics_and_noise_are_those_of_several_processes(make: Any, 
     batches, plans = [], []
     for inputs, targets in run.batches(epochs=3):
         batches.append((inputs, targets))
-        plans.append(run._now.batch.step.sizes)
+        plans.append(run.training.now.batch.step.sizes)
         optimizer.zero_grad()
         run.backward(loss_of(model, inputs, targets))
         optimizer.step()
@@ -146,7 +146,7 @@ def test_models_that_call_one_another_are_divided_each(rehearse: Rehearse):
     batches, plans = [], []
     for inputs, targets in run.batches(iterations=8):
         batches.append((inputs, targets))
-        plans.append(run._now.batch.step.sizes)
+        plans.append(run.training.now.batch.step.sizes)
         optimizer.zero_grad()
         run.backward(cross_entropy(second(first(inputs)), targets))
         optimizer.step()
@@ -260,7 +260,7 @@ def test_compiled_models_train_as_others_do(first: str, rehearse: Rehearse):
     batches, plans = [], []
     for inputs, targets in run.batches(iterations=14):
         batches.append((inputs, targets))
-        plans.append(run._now.batch.step.sizes)
+        plans.append(run.training.now.batch.step.sizes)
         optimizer.zero_grad()
         run.backward(cross_entropy(compiled(inputs), targets))
         optimizer.step()

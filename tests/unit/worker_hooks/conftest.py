@@ -6,11 +6,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from worker_hooks.torch import run as torch_run
+from worker_hooks.torch.adapter import open_adapters
 
 
 @pytest.fixture(autouse=True)
 def trainings_end() -> Iterator[None]:
     yield
-    for run in list(torch_run.open_runs):
-        run.close()
+    for adapter in list(open_adapters):
+        adapter.training.close()

@@ -10,9 +10,11 @@ import torch
 from torch import nn
 
 from dynamix_ps.config.schema import Timeouts
+from worker_hooks.joining import Attached, join
+from worker_hooks.run import Run
 from worker_hooks.session import Session
 from worker_hooks.settings import Settings
-from worker_hooks.torch.run import Run
+from worker_hooks.torch.adapter import TorchAdapter
 
 SAMPLES = 50
 
@@ -51,13 +53,25 @@ def make_data() -> torch.utils.data.TensorDataset:
     return torch.utils.data.TensorDataset(inputs, (inputs.sum(1) > 0).long())
 
 
+def open_run(
+    models: list[nn.Module],
+    optimizers: list[torch.optim.Optimizer],
+    data: Any,
+    session: Session,
+    ema_decay: float | None = None,
+    **given: Any,
+) -> Run:
+    """A training of these."""
+    return join(TorchAdapter(models, optimizers, ema_decay), data, session, Attached(**given))
+
+
 def make_run(folder: Path | None = None, **changes: Any) -> Run:
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(4, 6), nn.Dropout(0.0), nn.Linear(6, 2))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
     if folder is not None:
         (folder / "workers").mkdir(exist_ok=True)
-    return Run([model], [optimizer], make_data(), Session(settings_for(folder, **changes), "torch"))
+    return open_run([model], [optimizer], make_data(), Session(settings_for(folder, **changes), "torch"))
 
 
 def train(run: Run, **limits: int) -> list[torch.Tensor]:
@@ -65,15 +79,15 @@ def train(run: Run, **limits: int) -> list[torch.Tensor]:
     seen = []
     for inputs, targets in run.batches(**limits):
         seen.append(inputs)
-        run.optimizers[0].zero_grad()
-        logits = run.models[0](inputs)
+        run.adapter.optimizers[0].zero_grad()
+        logits = run.adapter.models[0](inputs)
         run.backward(nn.functional.cross_entropy(logits, targets), correct=(logits.argmax(1) == targets).sum())
-        run.optimizers[0].step()
+        run.adapter.optimizers[0].step()
     return seen
 
 
 def weights(run: Run) -> torch.Tensor:
-    return torch.cat([p.detach().flatten() for p in run.models[0].parameters()])
+    return torch.cat([p.detach().flatten() for p in run.adapter.models[0].parameters()])
 
 
 def lines(folder: Path) -> list[dict[str, Any]]:

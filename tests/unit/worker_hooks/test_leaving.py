@@ -12,9 +12,9 @@ from torch import nn
 
 from dynamix_ps.errors import PeerLostError
 from tests.unit.worker_hooks.test_slots import run_in
+from worker_hooks.run import Run
 from worker_hooks.session import Session
 from worker_hooks.termination import TERMINATION
-from worker_hooks.torch.run import Run
 from worker_hooks.trailer import GlobalView
 
 SIZES = (6, 6, 6, 6)
@@ -48,18 +48,20 @@ def train(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., tupl
         prefetch: int = 0,
         **changes: Any,
     ) -> tuple[Run, Seen]:
-        run, seen = run_in(slot, SIZES, tmp_path, prefetch=prefetch, min_workers=least, **changes), Seen()
-        monkeypatch.setattr(run._comm, "elastic", object())
-        monkeypatch.setattr(run._comm, "left", False)
+        run, seen = (
+            run_in(slot, SIZES, tmp_path, prefetch=prefetch, min_workers=least, elastic=object(), **changes),
+            Seen(),
+        )
+        monkeypatch.setattr(run.training.session.comm, "left", False)
         if ends:
-            monkeypatch.setattr(run._comm, "size", len(SIZES))  # one process alone has nobody to tell
+            monkeypatch.setattr(run.training.session.comm, "size", len(SIZES))  # one process alone has nobody to tell
         monkeypatch.setattr(Session, "may_leave", True)
-        monkeypatch.setattr(run._session, "others_left", seen.told.append)
+        monkeypatch.setattr(run.training.session, "others_left", seen.told.append)
         monkeypatch.setattr(TERMINATION, "leaving", False)
-        receive = run._exchange.receive
+        receive = run.training.sums.exchange.receive
 
         def of_all(on_slow: Callable[[float], None]) -> GlobalView:
-            view, now = receive(on_slow), run._now
+            view, now = receive(on_slow), run.training.now
             iteration = now.batch.iteration
             gone = {one for left in seen.told for one in left} | (lost[1] if iteration >= lost[0] else set())
             there = [rank for rank in range(len(SIZES)) if rank not in gone]
@@ -73,20 +75,20 @@ def train(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., tupl
                 ending_ranks=tuple(sorted(ends.get(iteration, ()))),
                 leaving_ranks=tuple(sorted({*view.leaving_ranks, *votes.get(iteration, ())} & set(there))),
             )
-            run._exchange.present, run._exchange.leader = there, there[0]
+            run.training.sums.exchange.present, run.training.sums.exchange.leader = there, there[0]
             return view
 
-        monkeypatch.setattr(run._exchange, "receive", of_all)
+        monkeypatch.setattr(run.training.sums.exchange, "receive", of_all)
         try:
             for inputs, targets, _ in run.batches(iterations=10):
-                seen.sizes.append(run._now.batch.step.sizes)
+                seen.sizes.append(run.training.now.batch.step.sizes)
                 seen.saved.append((tmp_path / "checkpoints" / "last.pt").exists())
                 if run.iteration == leaves_at:
                     TERMINATION.leave()
-                run.optimizers[0].zero_grad()
-                run.backward(nn.functional.cross_entropy(run.models[0](inputs), targets))
-                run.optimizers[0].step()
-                seen.leads.append(run._leads)
+                run.adapter.optimizers[0].zero_grad()
+                run.backward(nn.functional.cross_entropy(run.adapter.models[0](inputs), targets))
+                run.adapter.optimizers[0].step()
+                seen.leads.append(run.training.sums.leads)
         except SystemExit as end:
             seen.code = end.code
         finally:
@@ -109,7 +111,7 @@ def test_who_leaves_takes_part_once_more_with_nothing_and_ends_in_order(train, t
     assert [sizes[2] > 0 for sizes in seen.sizes] == [True] * empty + [False]
     assert seen.code == 0 and seen.unwound
     assert seen.told == [[2]]
-    assert run._comm.left
+    assert run.training.session.comm.left
     assert run.iteration == empty, "it makes no step of the sum that it has nothing in"
     left = lines(tmp_path, "worker_left")
     assert [(line["iteration"], line["workers"]) for line in left] == [(empty, 3)]

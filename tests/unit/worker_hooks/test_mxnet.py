@@ -16,9 +16,10 @@ from mxnet import autograd, gluon  # noqa: E402
 
 from dynamix_ps.errors import CheckpointError, EnvironmentNotReady, TrainingError  # noqa: E402
 from tests.unit.worker_hooks.local_run import SAMPLES, lines, settings_for  # noqa: E402
+from tests.unit.worker_hooks.mxnet_run import open_run  # noqa: E402
 from worker_hooks.iteration import IterationInFlight  # noqa: E402
 from worker_hooks.mxnet.batches import fetch  # noqa: E402
-from worker_hooks.mxnet.run import Run  # noqa: E402
+from worker_hooks.run import Run  # noqa: E402
 from worker_hooks.sampler import Cursor, Step  # noqa: E402
 from worker_hooks.session import Session  # noqa: E402
 
@@ -50,7 +51,7 @@ def make_run(folder: Path | None = None, hybrid: bool = False, optimizer: str = 
     net = make_net(hybrid)
     if folder is not None:
         (folder / "workers").mkdir(exist_ok=True)
-    return Run(net, make_trainer(net, optimizer), make_data(), Session(settings_for(folder, **changes), "mxnet"))
+    return open_run(net, make_trainer(net, optimizer), make_data(), Session(settings_for(folder, **changes), "mxnet"))
 
 
 def train(run: Run, **limits: int) -> list[mx.nd.NDArray]:
@@ -59,10 +60,10 @@ def train(run: Run, **limits: int) -> list[mx.nd.NDArray]:
     for inputs, targets in run.batches(**limits):
         seen.append(inputs)
         with autograd.record():
-            logits = run.net(inputs)
+            logits = run.adapter.net(inputs)
             loss = cross_entropy(logits, targets).mean()
         run.backward(loss, correct=(logits.argmax(1).astype(np.int32) == targets).sum())
-        run.trainer.step(1)
+        run.adapter.trainer.step(1)
     return seen
 
 
@@ -85,7 +86,7 @@ def test_a_run_is_plain_training_on_its_batches(hybrid, optimizer):
             loss = cross_entropy(net(inputs), inputs.sum(1) > 0).mean()
         loss.backward()
         trainer.step(1)
-    assert weights(run.net) == pytest.approx(weights(net), abs=1e-5)
+    assert weights(run.adapter.net) == pytest.approx(weights(net), abs=1e-5)
 
 
 def test_a_worker_alone_needs_no_weight_and_is_refused_where_it_is_zero():
@@ -95,10 +96,10 @@ def test_a_worker_alone_needs_no_weight_and_is_refused_where_it_is_zero():
     with pytest.raises(TrainingError, match=r"weight= of run.backward\(\) adds up to 0 .* in iteration 4"):
         for inputs, targets in with_weight.batches(iterations=5):
             with autograd.record():
-                loss = cross_entropy(with_weight.net(inputs), targets).mean()
+                loss = cross_entropy(with_weight.adapter.net(inputs), targets).mean()
             with_weight.backward(loss, weight=mx.nd.array([4 - with_weight.iteration]) * 3.7)
-            with_weight.trainer.step(1)
-    assert (weights(without.net)[:24] == weights(with_weight.net)[:24]).all()
+            with_weight.adapter.trainer.step(1)
+    assert (weights(without.adapter.net)[:24] == weights(with_weight.adapter.net)[:24]).all()
     for run in (without, with_weight):
         run.close()
 
@@ -107,8 +108,8 @@ def test_records_tell_framework_loss_and_accuracy(tmp_path):
     run = make_run(tmp_path, mode="observe", window=3)
     train(run, iterations=6)
     score = lambda inputs, targets: {  # noqa: E731
-        "accuracy": (run.net(inputs).argmax(1).astype(np.int32) == targets).sum(),
-        "loss": cross_entropy(run.net(inputs), targets).sum(),
+        "accuracy": (run.adapter.net(inputs).argmax(1).astype(np.int32) == targets).sum(),
+        "loss": cross_entropy(run.adapter.net(inputs), targets).sum(),
     }
     found = run.evaluate(make_data(), score, batch_size=7)
     with pytest.raises(TrainingError, match="mxnet has no averages of the weights here; torch has"):
@@ -121,7 +122,7 @@ def test_records_tell_framework_loss_and_accuracy(tmp_path):
     assert all(0 < window["loss"] < 5 and 0 <= window["accuracy"] <= 1 for window in windows)
     assert (windows[0]["trained_ratio"], windows[0]["lr_ratio"]) == pytest.approx((4 / 6, 1.0))
     with autograd.pause():
-        logits = run.net(make_data()._data[0])
+        logits = run.adapter.net(make_data()._data[0])
     assert found["accuracy"] == pytest.approx(float((logits.argmax(1).asnumpy() == make_data()._data[1]).mean()))
     assert 0 < found["loss"] < 5
 
@@ -129,9 +130,9 @@ def test_records_tell_framework_loss_and_accuracy(tmp_path):
 def test_gradients_live_in_the_buckets_and_nothing_is_copied():
     run = make_run(bucket_bytes=1)
     train(run, iterations=2)
-    buckets = run._exchange.buckets
+    buckets = run.training.sums.exchange.buckets
     assert len(buckets) == 5
-    gradients = {float(mx.nd.sum(one.grad()).asscalar()) for one in run.net.collect_params(".*weight").values()}
+    gradients = {float(mx.nd.sum(one.grad()).asscalar()) for one in run.adapter.net.collect_params(".*weight").values()}
     assert gradients <= {float(mx.nd.sum(bucket._gradients).asscalar()) for bucket in buckets}
     run.close()
 
@@ -141,25 +142,28 @@ def test_the_learning_rate_follows_the_fewer_samples_at_the_end_of_an_epoch(rule
     """The last two batches of an epoch have 5 samples in place of 8."""
     run = make_run(lr_rule=rule)
     rates = []
-    update = run._update
-    run._update = lambda ignore: (rates.append(run.trainer._optimizer._get_lr(0)), update(ignore))
+    update = run.adapter.own_update
+    run.adapter.own_update = lambda ignore: (
+        rates.append(run.adapter.trainer._optimizer._get_lr(0)),
+        update(ignore),
+    )
     train(run, epochs=1)
     run.close()
     assert rates == pytest.approx([0.1] * 5 + [0.1 * factor] * 2)
-    assert [one.lr_mult for one in run.trainer._params] == [1.0] * len(run.trainer._params)
+    assert [one.lr_mult for one in run.adapter.trainer._params] == [1.0] * len(run.adapter.trainer._params)
 
 
 def test_clipping_sees_the_global_gradient():
     run = make_run()
     for inputs, targets in run.batches(iterations=1):
         with autograd.record():
-            loss = cross_entropy(run.net(inputs), targets).mean()
+            loss = cross_entropy(run.adapter.net(inputs), targets).mean()
         run.backward(loss)
-        run.trainer.allreduce_grads()
-        gradients = [one.grad() for one in run.net.collect_params().values() if one.grad_req != "null"]
+        run.adapter.trainer.allreduce_grads()
+        gradients = [one.grad() for one in run.adapter.net.collect_params().values() if one.grad_req != "null"]
         assert gluon.utils.clip_global_norm(gradients, 1e-3) > 1e-3
-        run.trainer.update(1)
-    assert run._exchange.squared_norm() == pytest.approx(1e-6, rel=1e-3)
+        run.adapter.trainer.update(1)
+    assert run.training.sums.exchange.squared_norm() == pytest.approx(1e-6, rel=1e-3)
     run.close()
 
 
@@ -168,13 +172,13 @@ def test_a_checkpoint_goes_on_exactly(tmp_path):
     train(whole, epochs=3)
     first = make_run(optimizer="adam")
     train(first, iterations=10)
-    first._rate.noise, first._observer.progress.largest_lr = (3.0, 1.0), 0.8
+    first.training.plans.rate.noise, first.training.observer.progress.largest_lr = (3.0, 1.0), 0.8
     first.save(tmp_path / "at-10.npz")
     second = make_run(optimizer="adam", resume=tmp_path / "at-10.npz")
     assert (second.iteration, second.epoch) == (10, 1)
-    assert (second._rate.noise, second._observer.progress.largest_lr) == ((3.0, 1.0), 0.8)
+    assert (second.training.plans.rate.noise, second.training.observer.progress.largest_lr) == ((3.0, 1.0), 0.8)
     train(second, epochs=3)
-    assert (weights(whole.net) == weights(second.net)).all()
+    assert (weights(whole.adapter.net) == weights(second.adapter.net)).all()
     for run in (whole, first, second):
         run.close()
 
@@ -187,8 +191,8 @@ def test_a_checkpoint_of_another_net_or_optimizer_is_refused(tmp_path):
         CheckpointError, match=r"sgd.npz: not of this optimizer: optimizers/0.kind: got 'SGD', expected 'Ad"
     ):
         make_run(optimizer="adam", resume=tmp_path / "sgd.npz")
-    run.net.add(gluon.nn.Dense(2, in_units=2))
-    run.net.initialize()
+    run.adapter.net.add(gluon.nn.Dense(2, in_units=2))
+    run.adapter.net.initialize()
     run.save(tmp_path / "larger.npz")
     run.close()
     with pytest.raises(CheckpointError, match=r"larger.npz: not of this model: the checkpoint has 'models/0/3.weight'"):
@@ -243,21 +247,23 @@ def test_the_place_comes_back_in_a_checkpoint_of_the_scripts_own():
 def test_a_worker_without_samples_runs_but_does_not_count(monkeypatch):
     run = make_run(mode="adapt")
     step = Step(Cursor(), (0, 8), Cursor(0, 8))  # as if another worker had all samples
-    monkeypatch.setattr(run._stream._sampler, "plan_step", lambda cursor, sizes: step)
+    monkeypatch.setattr(run.training.data.stream._sampler, "plan_step", lambda cursor, sizes: step)
     monkeypatch.setattr(IterationInFlight, "sizes_due", (0,))
     monkeypatch.setattr(IterationInFlight, "spent_due", (0,))
-    before = weights(run.net)
+    before = weights(run.adapter.net)
     for inputs, targets in run.batches(iterations=1):
         assert len(inputs) == 2
         with autograd.record():
-            loss = cross_entropy(run.net(inputs), targets).mean()
+            loss = cross_entropy(run.adapter.net(inputs), targets).mean()
         run.backward(loss)
-        run.trainer.step(1, ignore_stale_grad=True)
+        run.adapter.trainer.step(1, ignore_stale_grad=True)
     run.close()
-    trained = [one.grad_req != "null" for one in run.net._collect_params_with_prefix().values()]
+    trained = [one.grad_req != "null" for one in run.adapter.net._collect_params_with_prefix().values()]
     assert any(trained)
-    means = run.net[1].running_mean.data().size + run.net[1].running_var.data().size
-    assert int((weights(run.net) != before).sum()) <= means, "weights moved by a gradient that counts for nothing"
+    means = run.adapter.net[1].running_mean.data().size + run.adapter.net[1].running_var.data().size
+    assert int((weights(run.adapter.net) != before).sum()) <= means, (
+        "weights moved by a gradient that counts for nothing"
+    )
 
 
 class Sum(gluon.Block):
@@ -278,14 +284,16 @@ class Sum(gluon.Block):
 def test_a_layer_that_backward_left_out_keeps_its_weights():
     """Its gradient is zero, not the sum of the iteration before."""
     net = Sum()
-    run = Run(net, make_trainer(net, momentum=0.0), make_data(), Session(settings_for(), "mxnet"))
+    run = open_run(net, make_trainer(net, momentum=0.0), make_data(), Session(settings_for(), "mxnet"))
     held = []
     for inputs, targets in run.batches(iterations=2):
         net.both = run.iteration == 0
         with autograd.record():
             loss = cross_entropy(net(inputs), targets).mean()
         run.backward(loss)
-        run.trainer.step(1, ignore_stale_grad=True)  # as in plain MXNet, which refuses a stale gradient otherwise
+        run.adapter.trainer.step(
+            1, ignore_stale_grad=True
+        )  # as in plain MXNet, which refuses a stale gradient otherwise
         held.append((weights(net.first), weights(net.second)))
     run.close()
     (first, second), (moved, kept) = held
@@ -299,15 +307,15 @@ def test_a_loss_that_is_not_finite_stops_before_the_weights_change(bad):
     before: list[np.ndarray] = []
 
     def trained() -> list[np.ndarray]:
-        return [one.data().asnumpy() for one in run.net.collect_params().values() if one.grad_req != "null"]
+        return [one.data().asnumpy() for one in run.adapter.net.collect_params().values() if one.grad_req != "null"]
 
     with pytest.raises(TrainingError, match=r"loss of worker 0 is not finite in iteration 1"):
         for inputs, targets in run.batches(iterations=3):
             with autograd.record():
-                loss = cross_entropy(run.net(inputs), targets).mean() * (bad if run.iteration == 1 else 1)
+                loss = cross_entropy(run.adapter.net(inputs), targets).mean() * (bad if run.iteration == 1 else 1)
             before = trained()
             run.backward(loss)
-            run.trainer.step(1)
+            run.adapter.trainer.step(1)
     assert before
     assert all((a == b).all() for a, b in zip(before, trained(), strict=True))
     run.close()
@@ -318,7 +326,7 @@ def test_misuse_is_named():
     batches = run.batches(epochs=1)
     inputs, targets = next(batches)
     with autograd.record():
-        losses = cross_entropy(run.net(inputs), targets)
+        losses = cross_entropy(run.adapter.net(inputs), targets)
     with pytest.raises(TrainingError, match=r"got 8 losses, expected their mean"):
         run.backward(losses)
     run.close()
@@ -327,9 +335,9 @@ def test_misuse_is_named():
     with pytest.raises(TrainingError, match=r"trainer.step\(8\) would divide.*call trainer.step\(1\)"):
         for inputs, targets in run.batches(epochs=1):
             with autograd.record():
-                loss = cross_entropy(run.net(inputs), targets).mean()
+                loss = cross_entropy(run.adapter.net(inputs), targets).mean()
             run.backward(loss)
-            run.trainer.step(8)
+            run.adapter.trainer.step(8)
     run.close()
 
 
@@ -341,9 +349,9 @@ def test_passes_are_those_of_each_call_and_end_with_a_break():
             batches.append(0)
             for inputs, targets in run.batches():
                 with autograd.record():
-                    loss = cross_entropy(run.net(inputs), targets).mean()
+                    loss = cross_entropy(run.adapter.net(inputs), targets).mean()
                 run.backward(loss)
-                run.trainer.step(1)
+                run.adapter.trainer.step(1)
                 batches[-1] += 1
                 if number == 0 and batches[-1] == 3:
                     break
@@ -357,7 +365,7 @@ def test_a_batch_ahead_is_refused_where_sizes_differ_because_no_loss_shows_its_b
     held = [next(batches) for _ in range(6)]  # of 8 samples, and the last one of 5
     for inputs, targets in held[-2:]:
         with autograd.record():
-            loss = cross_entropy(run.net(inputs), targets).mean()
+            loss = cross_entropy(run.adapter.net(inputs), targets).mean()
         with pytest.raises(TrainingError, match=r"iterations 4 and 5 were taken .* call run.backward\(0 \* loss\)"):
             run.backward(loss)
     run.close()
@@ -367,7 +375,7 @@ def test_a_schedule_that_training_ends_far_from_its_end_is_told(tmp_path):
     (tmp_path / "workers").mkdir()
     net = make_net()
     trainer = make_trainer(net, lr_scheduler=mx.lr_scheduler.CosineScheduler(max_update=40, base_lr=0.1))
-    run = Run(net, trainer, make_data(), Session(settings_for(tmp_path), "mxnet"))
+    run = open_run(net, trainer, make_data(), Session(settings_for(tmp_path), "mxnet"))
     train(run, epochs=2)
     run.close()
     (told,) = [line for line in lines(tmp_path) if line["kind"] == "degraded" and line["what"] == "learning rate"]
@@ -376,7 +384,7 @@ def test_a_schedule_that_training_ends_far_from_its_end_is_told(tmp_path):
 
 def test_models_that_cannot_be_trained_are_refused():
     def attach(net: gluon.Block) -> None:
-        Run(net, make_trainer(net), make_data(), Session(settings_for(), "mxnet"))
+        open_run(net, make_trainer(net), make_data(), Session(settings_for(), "mxnet"))
 
     halves = gluon.nn.Dense(2, in_units=4, dtype="float16")
     halves.initialize()
@@ -420,20 +428,20 @@ def test_an_array_data_set_with_samples_of_its_own_is_asked_for_them():
 @pytest.mark.parametrize("optimizer", ["sgd", "adam"])
 def test_a_loss_that_is_not_finite_takes_the_state_back_and_the_schedule_goes_on(tmp_path, optimizer):
     run = make_run(tmp_path, mode="adapt", lr="guard", optimizer=optimizer)
-    run.trainer._optimizer.lr_scheduler = mx.lr_scheduler.FactorScheduler(step=30, factor=0.5, base_lr=0.1)
+    run.adapter.trainer._optimizer.lr_scheduler = mx.lr_scheduler.FactorScheduler(step=30, factor=0.5, base_lr=0.1)
     states, rates = [], []
     for inputs, targets in run.batches(iterations=60):
-        states.append((weights(run.net), optimizer_state(run)))
+        states.append((weights(run.adapter.net), optimizer_state(run)))
         with autograd.record():
-            loss = cross_entropy(run.net(inputs), targets).mean() * (np.nan if run.iteration == 45 else 1)
+            loss = cross_entropy(run.adapter.net(inputs), targets).mean() * (np.nan if run.iteration == 45 else 1)
         run.backward(loss)
-        run.trainer.step(1)
-        rates.append(run.trainer.learning_rate)
+        run.adapter.trainer.step(1)
+        rates.append(run.adapter.trainer.learning_rate)
     run.close()
     for found, copied in zip(states[46], states[40], strict=True):
         assert np.array_equal(found, copied)
     assert not np.array_equal(states[45][0], states[40][0])
-    assert np.isfinite(weights(run.net)).all()
+    assert np.isfinite(weights(run.adapter.net)).all()
     assert [iteration for iteration, rate in enumerate(rates) if rate != rates[iteration - 1]] == [0, 30]
     (told,) = [line for line in lines(tmp_path) if line["kind"] == "rollback"]
     assert (told["iteration"], told["back_to"], told["lr_guard"]) == (45, 40, 0.5)
@@ -442,6 +450,6 @@ def test_a_loss_that_is_not_finite_takes_the_state_back_and_the_schedule_goes_on
 def optimizer_state(run: Run) -> np.ndarray:
     """All its arrays, one after the other."""
     arrays = []
-    for state in run.trainer._updaters[0].states.values():
+    for state in run.adapter.trainer._updaters[0].states.values():
         arrays += [one.asnumpy().ravel() for one in (state if isinstance(state, tuple) else (state,))]
     return np.concatenate(arrays) if arrays else np.zeros(0)

@@ -27,9 +27,11 @@ import worker_hooks.session  # noqa: E402
 from dynamix_ps.errors import TrainingError  # noqa: E402
 from dynamix_ps.messages import Plan  # noqa: E402
 from tests.unit.worker_hooks.local_run import settings_for  # noqa: E402
-from worker_hooks.mxnet import run as mxnet_run  # noqa: E402
+from tests.unit.worker_hooks.mxnet_run import open_run  # noqa: E402
+from worker_hooks.mxnet.adapter import open_adapters  # noqa: E402
+from worker_hooks.mxnet.join import attach  # noqa: E402
 from worker_hooks.mxnet.loader import GluonLoader  # noqa: E402
-from worker_hooks.mxnet.run import Run  # noqa: E402
+from worker_hooks.run import Run  # noqa: E402
 from worker_hooks.session import Session  # noqa: E402
 
 ROWS = 50
@@ -52,22 +54,22 @@ def _first_training(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """No batch sizes of the training before; no training outlives its test."""
     monkeypatch.setattr(worker_hooks.session, "_accounts", {})
     yield
-    for run in list(mxnet_run._open):
-        run.close()
+    for adapter in list(open_adapters):
+        adapter.training.close()
 
 
 def attached(data: Any, folder: Path | None = None, **settings: Any) -> Run:
     net = gluon.nn.Dense(1, in_units=1)
     net.initialize()
     trainer = gluon.Trainer(net.collect_params(), "sgd", {"learning_rate": 0.01})
-    return Run(net, trainer, data, Session(settings_for(folder, **{"sizes": None, **settings}), "mxnet"))
+    return open_run(net, trainer, data, Session(settings_for(folder, **{"sizes": None, **settings}), "mxnet"))
 
 
 def step(run: Run, rows: Any) -> None:
     with autograd.record():
-        loss = run.net(rows.astype(np.float32).expand_dims(1)).mean()
+        loss = run.adapter.net(rows.astype(np.float32).expand_dims(1)).mean()
     run.backward(loss)
-    run.trainer.step(1)
+    run.adapter.trainer.step(1)
 
 
 def numbers_of(run: Run, **limits: Any) -> list[list[int]]:
@@ -148,7 +150,7 @@ def test_the_samples_come_as_in_plain_gluon_pass_after_pass(name):
     run = attached(LOADERS[name](), seed=9)
     seen = joined(numbers_of(run, epochs=3))
     assert seen[: len(expected)] == expected  # what plain Gluon rolls over to a fourth pass is here already
-    assert len(seen) == 3 * run._stream.length
+    assert len(seen) == 3 * run.training.data.stream.length
 
 
 @pytest.mark.parametrize("name", LOADERS)
@@ -157,7 +159,7 @@ def test_a_resume_in_mid_pass_goes_on_at_the_right_sample(name):
     expected = joined(numbers_of(run, epochs=4))
     run.close()
     run = attached(LOADERS[name](), seed=9)
-    begun = joined(numbers_of(run, iterations=run._stream.length * 2 // 8 + 2))
+    begun = joined(numbers_of(run, iterations=run.training.data.stream.length * 2 // 8 + 2))
     state = run.state_dict()
     run.close()
     run = attached(LOADERS[name](), seed=9)
@@ -251,7 +253,7 @@ def test_options_of_a_loader_belong_to_the_loader():
     net.initialize()
     trainer = gluon.Trainer(net.collect_params(), "sgd")
     with pytest.raises(TrainingError, match=r"attach\(\) got a DataLoader and batch_size=..."):
-        mxnet_run.attach(net, trainer, DataLoader(Rows(), 8), batch_size=4)
+        attach(net, trainer, DataLoader(Rows(), 8), batch_size=4)
 
 
 class Found(Rows):
@@ -287,7 +289,7 @@ def test_shapes_that_gluon_learns_from_the_first_batch_come_from_the_loader():
     trainer = gluon.Trainer(net.collect_params(), "sgd")
     data = gluon.data.ArrayDataset(np.ones((20, 3), dtype=np.float32), np.ones(20))
     double = lambda samples: mx.nd.array([[*row, *row] for row, _ in samples])  # noqa: E731
-    Run(net, trainer, DataLoader(data, 4, batchify_fn=double), Session(settings_for(sizes=None), "mxnet"))
+    open_run(net, trainer, DataLoader(data, 4, batchify_fn=double), Session(settings_for(sizes=None), "mxnet"))
     assert net.weight.shape == (1, 6)
 
 
@@ -298,7 +300,7 @@ def test_shapes_of_a_hybrid_net_come_from_processes_too():
     net.hybridize()
     trainer = gluon.Trainer(net.collect_params(), "sgd")
     data = gluon.data.ArrayDataset(np.ones((20, 3), dtype=np.float32), np.ones(20))
-    Run(net, trainer, DataLoader(data, 4, num_workers=1), Session(settings_for(sizes=None), "mxnet"))
+    open_run(net, trainer, DataLoader(data, 4, num_workers=1), Session(settings_for(sizes=None), "mxnet"))
     assert net[0].weight.shape == (2, 3)
 
 
@@ -329,20 +331,20 @@ def test_a_loop_that_is_left_and_begun_again_goes_on_with_the_next_sample(worker
 )
 def test_the_depth_of_the_loader_is_the_lag_of_a_plan(options, lag):
     run = attached(DataLoader(Rows(), 2, **options), mode="observe", window=20, prefetch=0)
-    run._session.newest_plan = lambda: Plan(1, (3,)) if run.iteration >= 4 else None
+    run.training.session.newest_plan = lambda: Plan(1, (3,)) if run.iteration >= 4 else None
     seen = numbers_of(run, iterations=16)
     assert [len(batch) for batch in seen] == ([2] * (5 + lag) + [3] * 16)[:16]
 
 
 def test_prefetch_of_the_cluster_file_is_for_loaders_without_processes():
     run = attached(DataLoader(Rows(), 8, shuffle=True), prefetch=3)
-    assert run._lag == 3
+    assert run.training.plans.lag == 3
     assert sorted(joined(numbers_of(run, epochs=1))) == list(range(ROWS))
 
 
 def test_an_empty_share_gets_two_samples_that_the_sampler_names():
     run = attached(DataLoader(Rows(), 8, sampler=FilterSampler(lambda item: item[0] in range(7, 40, 2), Rows())))
-    assert run._source.fetch(np.empty(0, dtype=np.int64))[0].asnumpy().tolist() == [7, 9]
+    assert run.training.data.source.fetch(np.empty(0, dtype=np.int64))[0].asnumpy().tolist() == [7, 9]
 
 
 class RandomRows(Rows):

@@ -18,8 +18,9 @@ from mxnet import autograd, gluon  # noqa: E402
 
 from dynamix_ps.errors import TrainingError  # noqa: E402
 from tests.unit.worker_hooks.local_run import lines, settings_for  # noqa: E402
-from worker_hooks.mxnet import run as mxnet_run  # noqa: E402
-from worker_hooks.mxnet.run import Run  # noqa: E402
+from tests.unit.worker_hooks.mxnet_run import open_run  # noqa: E402
+from worker_hooks.mxnet.adapter import open_adapters  # noqa: E402
+from worker_hooks.run import Run  # noqa: E402
 from worker_hooks.session import Session  # noqa: E402
 
 SAMPLES = 60
@@ -32,8 +33,8 @@ Body = Callable[[Run, Any, Any], None]
 def trainings_end() -> Iterator[None]:
     """No training outlives its test."""
     yield
-    for run in list(mxnet_run._open):
-        run.close()
+    for adapter in list(open_adapters):
+        adapter.training.close()
 
 
 def make_data() -> gluon.data.ArrayDataset:
@@ -64,14 +65,16 @@ def attach(net: gluon.Block, folder: Path | None = None, **settings: Any) -> Run
     trainer = gluon.Trainer(net.collect_params(), "sgd", {"learning_rate": 0.0625, "momentum": 0.875})
     if folder is not None:
         (folder / "workers").mkdir(exist_ok=True)
-    return Run(net, trainer, make_data(), Session(settings_for(folder, **{"sizes": (BATCH,), **settings}), "mxnet"))
+    return open_run(
+        net, trainer, make_data(), Session(settings_for(folder, **{"sizes": (BATCH,), **settings}), "mxnet")
+    )
 
 
 def plain_body(run: Run, inputs: Any, targets: Any) -> None:
     with autograd.record():
-        loss = ((run.net(inputs) - targets) ** 2).mean()
+        loss = ((run.adapter.net(inputs) - targets) ** 2).mean()
     run.backward(loss)
-    run.trainer.step(1)
+    run.adapter.trainer.step(1)
 
 
 def trained(make: Callable[[], gluon.Block] = make_net, body: Body = plain_body, **settings: Any) -> gluon.Block:
@@ -113,54 +116,58 @@ class Recorded(gluon.Block):
 
 def clips(run: Run, inputs: Any, targets: Any) -> None:
     with autograd.record():
-        loss = ((run.net(inputs) - targets) ** 2).mean()
+        loss = ((run.adapter.net(inputs) - targets) ** 2).mean()
     run.backward(loss)
-    gradients = [one.grad() for one in run.net.collect_params().values()]
+    gradients = [one.grad() for one in run.adapter.net.collect_params().values()]
     norm = float(sum((one**2).sum().asscalar() for one in gradients)) ** 0.5
     for one in gradients:
         one[:] = one * min(1.0, 0.1 / norm)
-    run.trainer.step(1)
+    run.adapter.trainer.step(1)
 
 
 def calls_twice(run: Run, inputs: Any, targets: Any) -> None:
     with autograd.record():
-        loss = ((run.net(inputs) - targets) ** 2).mean() + (run.net(-inputs) + targets).abs().mean()
+        loss = ((run.adapter.net(inputs) - targets) ** 2).mean() + (run.adapter.net(-inputs) + targets).abs().mean()
     run.backward(loss)
-    run.trainer.step(1)
+    run.adapter.trainer.step(1)
 
 
 def uses_weights_in_the_loss(run: Run, inputs: Any, targets: Any) -> None:
     """Those of a layer, which the net uses too."""
     with autograd.record():
-        decay = (run.net[1].weight.data() ** 2).sum() + (run.net[0].bias.data() ** 4).sum()
-        loss = ((run.net(inputs) - targets) ** 2).mean() + 0.1 * decay
+        decay = (run.adapter.net[1].weight.data() ** 2).sum() + (run.adapter.net[0].bias.data() ** 4).sum()
+        loss = ((run.adapter.net(inputs) - targets) ** 2).mean() + 0.1 * decay
     run.backward(loss)
-    run.trainer.step(1)
+    run.adapter.trainer.step(1)
 
 
 def weighs(run: Run, inputs: Any, targets: Any) -> None:
     units = (inputs[:, 0] > 0).astype("float64")
     with autograd.record():
-        loss = (((run.net(inputs) - targets) ** 2).mean(1) * units).sum() / units.sum()
+        loss = (((run.adapter.net(inputs) - targets) ** 2).mean(1) * units).sum() / units.sum()
     run.backward(loss, weight=units.sum())
-    run.trainer.step(1)
+    run.adapter.trainer.step(1)
 
 
 def uses_inputs_elsewhere(run: Run, inputs: Any, targets: Any) -> None:
     with autograd.record():
-        outside = mx.nd.dot(inputs, run.net[0].weight.data().T)  # from now on MXNet knows the inputs
-        loss = ((run.net(inputs * 1) - targets) ** 2).mean() + (run.net(inputs) ** 2).mean() + (outside**2).mean()
+        outside = mx.nd.dot(inputs, run.adapter.net[0].weight.data().T)  # from now on MXNet knows the inputs
+        loss = (
+            ((run.adapter.net(inputs * 1) - targets) ** 2).mean()
+            + (run.adapter.net(inputs) ** 2).mean()
+            + (outside**2).mean()
+        )
     run.backward(loss)
-    run.trainer.step(1)
+    run.adapter.trainer.step(1)
 
 
 def evaluates_between(run: Run, inputs: Any, targets: Any) -> None:
     with autograd.record():
-        outputs = run.net(inputs)
+        outputs = run.adapter.net(inputs)
         loss = ((outputs - targets) ** 2).mean()
-    assert np.allclose(run.net(inputs).asnumpy(), outputs.asnumpy())
+    assert np.allclose(run.adapter.net(inputs).asnumpy(), outputs.asnumpy())
     run.backward(loss, correct=(outputs.argmax(1) == targets.argmax(1)).sum())
-    run.trainer.step(1)
+    run.adapter.trainer.step(1)
 
 
 @pytest.mark.parametrize(
@@ -203,12 +210,14 @@ class Inputs(gluon.Block):
 def test_arguments_and_outputs_of_any_form() -> None:
     def body(run: Run, inputs: Any, targets: Any) -> None:
         with autograd.record():
-            found = run.net({"x": inputs, "more": [1, "two"]}, mx.nd.array([2.0, 3.0], dtype="float64"), "train")
+            found = run.adapter.net(
+                {"x": inputs, "more": [1, "two"]}, mx.nd.array([2.0, 3.0], dtype="float64"), "train"
+            )
             chosen, nothing, (same, mode) = found.rest
             loss = ((found.first - targets) ** 2).mean() + same.mean()
         assert (chosen.shape, chosen.dtype, nothing, mode) == ((BATCH,), np.int32, None, "train")
         run.backward(loss)
-        run.trainer.step(1)
+        run.adapter.trainer.step(1)
 
     assert_same(trained(Inputs, body, at_once=(6,)), trained(Inputs, body))
 
@@ -237,20 +246,20 @@ def test_dropout_repeats_its_masks_and_batch_norm_is_that_of_a_micro_batch(hybri
         return net
 
     def divided(run: Run, inputs: Any, targets: Any) -> None:
-        original = run._memory.next_seed
-        run._memory.next_seed = lambda: seeds.append(original()) or seeds[-1]  # type: ignore[func-returns-value]
+        original = run.training.memory.next_seed
+        run.training.memory.next_seed = lambda: seeds.append(original()) or seeds[-1]  # type: ignore[func-returns-value]
         plain_body(run, inputs, targets)
-        run._memory.next_seed = original
+        run.training.memory.next_seed = original
 
     def by_hand(run: Run, inputs: Any, targets: Any) -> None:
         with autograd.record():
             outputs = []
             for begin in range(0, BATCH, 5):
                 mx.random.seed(seeds.pop(0))
-                outputs.append(run.net(inputs[begin : begin + 5]))
+                outputs.append(run.adapter.net(inputs[begin : begin + 5]))
             loss = ((mx.nd.concat(*outputs, dim=0) - targets) ** 2).mean()
         run.backward(loss)
-        run.trainer.step(1)
+        run.adapter.trainer.step(1)
 
     net = trained(make, divided, at_once=(5,))
     assert len(set(seeds)) == 16
@@ -312,7 +321,7 @@ class Odd(gluon.Block):
 def test_outputs_that_cannot_be_put_together_are_refused(kind: str, told: str) -> None:
     def body(run: Run, inputs: Any, targets: Any) -> None:
         with autograd.record():
-            found = run.net(inputs)
+            found = run.adapter.net(inputs)
             loss = (found[0] if isinstance(found, tuple) else found).mean()
         run.backward(loss)
 
@@ -323,14 +332,14 @@ def test_outputs_that_cannot_be_put_together_are_refused(kind: str, told: str) -
 def test_batches_that_cannot_be_divided_are_refused() -> None:
     def other_rows(run: Run, inputs: Any, targets: Any) -> None:
         with autograd.record():
-            loss = run.net(mx.nd.concat(inputs, inputs, dim=0)).mean()
+            loss = run.adapter.net(mx.nd.concat(inputs, inputs, dim=0)).mean()
         run.backward(loss)
 
     def inner_net(run: Run, inputs: Any, targets: Any) -> None:
         with autograd.record():
-            loss = run.net.layers(inputs).mean()
+            loss = run.adapter.net.layers(inputs).mean()
         run.backward(loss)
-        run.trainer.step(1)
+        run.adapter.trainer.step(1)
 
     with pytest.raises(TrainingError, match="none of the arrays that the script gives to Recorded has 20 rows"):
         trained(Recorded, other_rows, at_once=(7,))
@@ -348,10 +357,10 @@ def test_inputs_with_a_gradient_are_refused() -> None:
 
     def chains(run: Run, inputs: Any, targets: Any) -> None:
         with autograd.record():
-            again = run.net(mx.nd.concat(run.net(inputs), inputs[:, :3], dim=1))
+            again = run.adapter.net(mx.nd.concat(run.adapter.net(inputs), inputs[:, :3], dim=1))
             loss = ((again - targets) ** 2).mean()
         run.backward(loss)
-        run.trainer.step(1)
+        run.adapter.trainer.step(1)
 
     for body in (attacks, chains):
         with pytest.raises(TrainingError, match="has a gradient of its own, which micro-batches do not give in MXNet"):
@@ -362,10 +371,10 @@ def test_inputs_with_a_gradient_are_refused() -> None:
 def test_a_step_before_the_backward_pass_is_refused() -> None:
     def body(run: Run, inputs: Any, targets: Any) -> None:
         with autograd.record():
-            outputs = run.net(inputs)
+            outputs = run.adapter.net(inputs)
             first, second = outputs.mean(), (outputs**2).mean()
         run.backward(first)
-        run.trainer.step(1)
+        run.adapter.trainer.step(1)
         run.backward(second)
 
     with pytest.raises(TrainingError, match=r"weights of HybridSequential changed between its forward pass and run\."):
@@ -375,10 +384,10 @@ def test_a_step_before_the_backward_pass_is_refused() -> None:
 def test_parts_that_the_script_makes_itself_stay_as_they_are() -> None:
     def body(run: Run, inputs: Any, targets: Any) -> None:
         with autograd.record():
-            outputs = [run.net(inputs[begin : begin + 10]) for begin in (0, 10)]
+            outputs = [run.adapter.net(inputs[begin : begin + 10]) for begin in (0, 10)]
             loss = ((mx.nd.concat(*outputs, dim=0) - targets) ** 2).mean()
         run.backward(loss)
-        run.trainer.step(1)
+        run.adapter.trainer.step(1)
 
     net = trained(Recorded, body, at_once=(10,))
     assert isinstance(net, Recorded) and net.sizes == [10] * 8
@@ -402,8 +411,8 @@ def test_out_of_memory_is_an_error_that_names_what_fitted() -> None:
     run = attach(Recorded(says=lambda: mx.MXNetError("MXNetError: Failed to allocate CPU Memory")))
     with pytest.raises(mx.MXNetError) as caught:
         for inputs, targets in run.batches(iterations=4):
-            run.net.most = BATCH if run.iteration < 2 else 7
+            run.adapter.net.most = BATCH if run.iteration < 2 else 7
             plain_body(run, inputs, targets)
-    told = str(run.explained(caught.value))
+    told = str(run.training.explained(caught.value))
     assert "worker 0 is out of memory in iteration 2 with a batch of 20 samples; 20 fitted before" in told
     assert "set at_once: 10 for this worker in the cluster file" in told

@@ -13,10 +13,10 @@ from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 import dynamix_ps.torch as dynamix
 import worker_hooks.session
 from dynamix_ps.errors import TrainingError
-from tests.unit.worker_hooks.local_run import settings_for
+from tests.unit.worker_hooks.local_run import open_run, settings_for
+from worker_hooks.run import Run
 from worker_hooks.session import Session
 from worker_hooks.torch.join import with_loading
-from worker_hooks.torch.run import Run
 
 ROWS, BATCH = 40, 8
 
@@ -44,7 +44,7 @@ def attached(data: Any = None, state: Any = None, **settings: Any) -> Run:
     model = nn.Linear(1, 1)
     session = Session(settings_for(**{"sizes": (BATCH,), **settings}), "torch")
     data = with_loading(loader() if data is None else data, None, None, 0)
-    run = Run([model], [torch.optim.SGD(model.parameters(), lr=1e-6)], data, session)
+    run = open_run([model], [torch.optim.SGD(model.parameters(), lr=1e-6)], data, session)
     if state is not None:
         run.load_state_dict(state)
     return run
@@ -55,9 +55,9 @@ def trained(run: Run, batches: Iterable[Any], stop: int | None = None) -> list[i
     firsts = []
     for batch in batches:
         rows = batch[0] if isinstance(batch, tuple | list) else batch
-        run.optimizers[0].zero_grad()
-        run.backward(run.models[0](rows[:, None].float()).mean())
-        run.optimizers[0].step()
+        run.adapter.optimizers[0].zero_grad()
+        run.backward(run.adapter.models[0](rows[:, None].float()).mean())
+        run.adapter.optimizers[0].step()
         firsts.append(int(rows[0]))
         if len(firsts) == stop:
             break
@@ -85,8 +85,8 @@ def test_a_resumed_script_makes_its_calls_again_and_those_that_are_complete_give
             for number in run.epochs(passes):
                 told.append((passes, number))
                 for _ in run.batches():
-                    run.backward(run.models[0](torch.ones(1, 1)).mean())
-                    run.optimizers[0].step()
+                    run.backward(run.adapter.models[0](torch.ones(1, 1)).mean())
+                    run.adapter.optimizers[0].step()
                     if run.iteration == until:
                         return told, run.state_dict()
         return told, run.iteration
@@ -111,8 +111,8 @@ def test_a_call_that_was_left_for_good_is_over_after_a_resume_too() -> None:
         for number in run.epochs(2):
             told.append(("second", number))
             for _ in run.batches():
-                run.backward(run.models[0](torch.ones(1, 1)).mean())
-                run.optimizers[0].step()
+                run.backward(run.adapter.models[0](torch.ones(1, 1)).mean())
+                run.adapter.optimizers[0].step()
                 if run.iteration == until:
                     return told, run.state_dict()
         return told, None
@@ -191,15 +191,15 @@ def test_what_is_left_of_a_pass_counts_as_no_trained_samples() -> None:
     run, due = attached(), []
     for _ in run.epochs(3):
         for number, _ in enumerate(run.batches()):
-            run.backward(run.models[0](torch.ones(1, 1)).mean())
-            run.optimizers[0].step()
+            run.backward(run.adapter.models[0](torch.ones(1, 1)).mean())
+            run.adapter.optimizers[0].step()
             due.append(run.every_samples(16))
             if number == 2:
                 break
     assert due == [False, True] * 4 + [False]
-    assert run._trained_samples == 72
+    assert run.training.progress.trained_samples == 72
     resumed = attached(state=run.state_dict())
-    assert resumed._trained_samples == 72
+    assert resumed.training.progress.trained_samples == 72
 
 
 def test_a_second_loop_in_one_pass_is_refused() -> None:
@@ -245,10 +245,10 @@ def test_samples_that_a_lost_worker_owes_are_dropped_with_the_pass() -> None:
     run = attached()
     for number in run.epochs(2):
         for batch in run.batches():
-            run.backward(run.models[0](batch[0][:, None].float()).mean())
-            run.optimizers[0].step()
+            run.backward(run.adapter.models[0](batch[0][:, None].float()).mean())
+            run.adapter.optimizers[0].step()
             if number == 0:
-                run._stream.missed(run._now.batch.step, [0], run.iteration)
+                run.training.data.stream.missed(run.training.now.batch.step, [0], run.iteration)
                 break
     assert run.iteration == 1 + len(WHOLE)
     assert run.state_dict()["position"]["cursor"] == {"epoch": 2, "position": 0, "owed": []}

@@ -14,10 +14,10 @@ import torch
 from torch import nn
 
 from dynamix_ps.errors import CheckpointError, TrainingError
-from tests.unit.worker_hooks.local_run import lines, make_data, make_run, settings_for, train, weights
+from tests.unit.worker_hooks.local_run import lines, make_data, make_run, open_run, settings_for, train, weights
 from worker_hooks.checkpoint import load_checkpoint, save_checkpoint
+from worker_hooks.run import Run
 from worker_hooks.session import Session
-from worker_hooks.torch.run import Run
 
 
 def test_a_checkpoint_goes_on_exactly(tmp_path):
@@ -25,11 +25,11 @@ def test_a_checkpoint_goes_on_exactly(tmp_path):
     train(whole, epochs=3)
     first = make_run()
     train(first, iterations=10)
-    first._rate.noise, first._observer.progress.largest_lr = (3.0, 1.0), 0.8
+    first.training.plans.rate.noise, first.training.observer.progress.largest_lr = (3.0, 1.0), 0.8
     first.save(tmp_path / "at-10.pt")
     second = make_run(resume=tmp_path / "at-10.pt")
     assert (second.iteration, second.epoch) == (10, 1)
-    assert (second._rate.noise, second._observer.progress.largest_lr) == ((3.0, 1.0), 0.8)
+    assert (second.training.plans.rate.noise, second.training.observer.progress.largest_lr) == ((3.0, 1.0), 0.8)
     train(second, epochs=3)
     assert torch.equal(weights(whole), weights(second))
     for run in (whole, first, second):
@@ -88,7 +88,7 @@ def test_a_checkpoint_of_another_model_is_refused_before_anything_changes(saved)
         run = make_run()
         before = weights(run)
         with pytest.raises(CheckpointError, match=f"not of this model: {message}"):
-            run._restore(io.BytesIO(damaged_bytes(saved, models=[changed])))
+            run.adapter.restore(io.BytesIO(damaged_bytes(saved, models=[changed])))
         assert torch.equal(weights(run), before)
         run.close()
 
@@ -102,7 +102,7 @@ def test_a_checkpoint_of_another_optimizer_is_refused(saved):
     model = nn.Sequential(nn.Linear(4, 6), nn.Dropout(0.0), nn.Linear(6, 2))
     adam = torch.optim.Adam(model.parameters())
     with pytest.raises(CheckpointError, match=r"optimizers\[0\].kind: got 'SGD', expected 'Adam'"):
-        Run([model], [adam], make_data(), Session(settings_for(resume=saved), "torch"))
+        open_run([model], [adam], make_data(), Session(settings_for(resume=saved), "torch"))
     state = torch.load(saved)["optimizers"]
     del state[0]["state"]["param_groups"][0]["momentum"]
     with pytest.raises(CheckpointError, match=r"optimizers\[0\].param_groups\[0\] has no 'momentum'"):
@@ -134,7 +134,7 @@ def test_other_data_in_the_middle_of_an_epoch_is_refused(saved):
 
 def test_the_seed_of_the_checkpoint_goes_on(saved, caplog):
     run = make_run(resume=saved, seed=6)
-    assert run._stream.seed == 5
+    assert run.training.data.stream.seed == 5
     assert "seed 6 is not used, the checkpoint's is: 5" in caplog.text
     run.close()
 
@@ -170,12 +170,16 @@ def test_the_place_comes_back_in_a_checkpoint_of_the_scripts_own(tmp_path):
     train(whole, epochs=4)
     train(first, epochs=2)
     torch.save(
-        {"run": first.state_dict(), "m": first.models[0].state_dict(), "o": first.optimizers[0].state_dict()},
+        {
+            "run": first.state_dict(),
+            "m": first.adapter.models[0].state_dict(),
+            "o": first.adapter.optimizers[0].state_dict(),
+        },
         tmp_path / "x",
     )
     own = torch.load(tmp_path / "x")
-    second.models[0].load_state_dict(own["m"])
-    second.optimizers[0].load_state_dict(own["o"])
+    second.adapter.models[0].load_state_dict(own["m"])
+    second.adapter.optimizers[0].load_state_dict(own["o"])
     second.load_state_dict(own["run"])
     assert (second.iteration, second.epoch) == (14, 2)
     train(second, epochs=4)
@@ -206,12 +210,12 @@ def test_a_state_without_a_format_is_refused():
 
 
 def train_with_scheduler(run: Run, **limits: int) -> None:
-    scheduler = torch.optim.lr_scheduler.OneCycleLR(run.optimizers[0], max_lr=0.5, total_steps=30)
+    scheduler = torch.optim.lr_scheduler.OneCycleLR(run.adapter.optimizers[0], max_lr=0.5, total_steps=30)
     run.register(scheduler=scheduler)
     for inputs, targets in run.batches(**limits):
-        run.optimizers[0].zero_grad()
-        run.backward(nn.functional.cross_entropy(run.models[0](inputs), targets))
-        run.optimizers[0].step()
+        run.adapter.optimizers[0].zero_grad()
+        run.backward(nn.functional.cross_entropy(run.adapter.models[0](inputs), targets))
+        run.adapter.optimizers[0].step()
         scheduler.step()
 
 
@@ -232,19 +236,19 @@ def test_a_scheduler_goes_on_exactly_after_an_automatic_checkpoint(tmp_path):
 def test_registered_objects_are_part_of_the_runs_state_in_either_order():
     first = make_run()
     train_with_scheduler(first, iterations=10)
-    rate = first.optimizers[0].param_groups[0]["lr"]
+    rate = first.adapter.optimizers[0].param_groups[0]["lr"]
     for register_first in (True, False):
         second = make_run()
-        second.optimizers[0].load_state_dict(first.optimizers[0].state_dict())
+        second.adapter.optimizers[0].load_state_dict(first.adapter.optimizers[0].state_dict())
         if not register_first:
             second.load_state_dict(first.state_dict())
-        scheduler = torch.optim.lr_scheduler.OneCycleLR(second.optimizers[0], max_lr=0.5, total_steps=30)
+        scheduler = torch.optim.lr_scheduler.OneCycleLR(second.adapter.optimizers[0], max_lr=0.5, total_steps=30)
         second.register(scheduler=scheduler)
         if register_first:
-            second.optimizers[0].load_state_dict(first.optimizers[0].state_dict())
+            second.adapter.optimizers[0].load_state_dict(first.adapter.optimizers[0].state_dict())
             second.load_state_dict(first.state_dict())
         assert scheduler.last_epoch == 10
-        assert second.optimizers[0].param_groups[0]["lr"] == rate
+        assert second.adapter.optimizers[0].param_groups[0]["lr"] == rate
         second.close()
     first.close()
 
@@ -263,7 +267,7 @@ class OfAnotherKind:
 
 def test_numbers_of_numpy_come_back_as_those_of_python(tmp_path):
     first = make_run()
-    optimizer = first.optimizers[0]
+    optimizer = first.adapter.optimizers[0]
     scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: np.cos(step / 40))
     first.register(scheduler=scheduler)
     train(first, iterations=2)
@@ -276,7 +280,7 @@ def test_numbers_of_numpy_come_back_as_those_of_python(tmp_path):
     state.seek(0)
     torch.load(state, weights_only=True)
     second = make_run(resume=tmp_path / "x.pt")
-    assert second.optimizers[0].param_groups[0]["lr"] == rate
+    assert second.adapter.optimizers[0].param_groups[0]["lr"] == rate
     for run in (first, second):
         run.close()
 
@@ -284,7 +288,7 @@ def test_numbers_of_numpy_come_back_as_those_of_python(tmp_path):
 def test_a_state_that_cannot_come_back_is_refused_with_its_key(tmp_path):
     run = make_run()
     train(run, iterations=2)
-    run.optimizers[0].param_groups[0]["note"] = {"by": [1, object()]}
+    run.adapter.optimizers[0].param_groups[0]["note"] = {"by": [1, object()]}
     expected = r"the state of optimizer 0\['param_groups'\]\[0\]\['note'\]\['by'\]\[1\] is of type object, which"
     with pytest.raises(CheckpointError, match=expected):
         run.save(tmp_path / "x.pt")
@@ -308,7 +312,9 @@ def test_what_cannot_be_registered_is_refused(tmp_path):
 
 def test_a_state_that_its_object_refuses_or_nobody_takes_is_told(tmp_path):
     first = make_run()
-    first.register(scaler=torch.amp.GradScaler("cpu"), average=torch.optim.swa_utils.AveragedModel(first.models[0]))
+    first.register(
+        scaler=torch.amp.GradScaler("cpu"), average=torch.optim.swa_utils.AveragedModel(first.adapter.models[0])
+    )
     train(first, iterations=2)
     first.save(tmp_path / "x.pt")
     second = make_run(tmp_path, resume=tmp_path / "x.pt")
@@ -333,9 +339,9 @@ def test_progress_goes_from_0_to_1_also_over_a_resume(tmp_path):
     assert first.progress == 0.0
     seen = []
     for inputs, targets in first.batches(iterations=8):
-        first.optimizers[0].zero_grad()
-        first.backward(nn.functional.cross_entropy(first.models[0](inputs), targets))
-        first.optimizers[0].step()
+        first.adapter.optimizers[0].zero_grad()
+        first.backward(nn.functional.cross_entropy(first.adapter.models[0](inputs), targets))
+        first.adapter.optimizers[0].step()
         seen.append(first.progress)
         if first.iteration == 4:
             first.save(tmp_path / "x.pt")

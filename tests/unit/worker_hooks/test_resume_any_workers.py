@@ -14,11 +14,11 @@ from torch import nn
 from torch.utils.data import DataLoader
 
 from dynamix_ps.messages import Plan
-from tests.unit.worker_hooks.local_run import lines, make_data, make_run, settings_for, train, weights
+from tests.unit.worker_hooks.local_run import lines, make_data, make_run, open_run, settings_for, train, weights
 from worker_hooks.checkpoint import save_checkpoint
+from worker_hooks.run import Run
 from worker_hooks.session import Session
 from worker_hooks.start import plan_for, resized
-from worker_hooks.torch.run import Run
 
 sizes = st.lists(st.integers(1, 300), min_size=1, max_size=6).map(tuple)
 
@@ -129,8 +129,8 @@ def test_a_script_with_files_of_its_own_does_so_too():
     state = first.state_dict()
     state["position"]["plan"]["batch_sizes"] = [1, 2, 5]
     second = make_run(sizes=(6,), lr_rule="linear")
-    second.models[0].load_state_dict(first.models[0].state_dict())
-    second.optimizers[0].load_state_dict(first.optimizers[0].state_dict())
+    second.adapter.models[0].load_state_dict(first.adapter.models[0].state_dict())
+    second.adapter.optimizers[0].load_state_dict(first.adapter.optimizers[0].state_dict())
     second.load_state_dict(state)
     train(second, epochs=2)
     assert torch.equal(weights(second), weights(whole))
@@ -143,7 +143,7 @@ def test_a_second_training_of_the_process_has_the_same_global_batch_and_learning
     for run_id in ("resumed", "resumed"):
         run = make_run(sizes=(4,), lr_rule="linear", resume=saved, run_id=run_id)
         assert run.planned_sizes == (8,)
-        assert run._rate.factor(8) == 1.0
+        assert run.training.plans.rate.factor(8) == 1.0
         train(run, iterations=run.iteration + 1)
         run.close()
 
@@ -155,7 +155,7 @@ def test_a_checkpoint_of_an_earlier_version_takes_the_first_sizes_of_this_run(tm
     torch.save(state, saved)
     save_checkpoint(saved, saved.read_bytes())
     run = make_run(sizes=(4,), lr_rule="linear", resume=saved)
-    assert run._rate.factor(8) == 2.0
+    assert run.training.plans.rate.factor(8) == 2.0
     run.close()
 
 
@@ -165,7 +165,7 @@ def test_a_pass_that_drops_what_remains_is_as_long_as_before():
         model = nn.Linear(4, 2)
         loader = DataLoader(make_data(), 8, drop_last=True)
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-        return Run([model], [optimizer], loader, Session(settings_for(sizes=(size,)), "torch"))
+        return open_run([model], [optimizer], loader, Session(settings_for(sizes=(size,)), "torch"))
 
     first, alone, second = attached(8), attached(7), attached(7)
     assert (first.samples_per_pass, alone.samples_per_pass) == (48, 49)
@@ -184,12 +184,12 @@ def test_averages_of_the_weights_go_on_at_their_pace():
         torch.manual_seed(0)
         model = nn.Linear(4, 2)
         optimizer, session = torch.optim.SGD(model.parameters(), lr=0.1), Session(settings_for(sizes=(size,)), "torch")
-        return Run([model], [optimizer], make_data(), session, ema_decay=0.8)
+        return open_run([model], [optimizer], make_data(), session, ema_decay=0.8)
 
     whole, first, second = attached(8), attached(8), attached(3)
     train(whole, iterations=6)
     train(first, iterations=3)
-    second.models[0].load_state_dict(first.models[0].state_dict())
+    second.adapter.models[0].load_state_dict(first.adapter.models[0].state_dict())
     state = first.state_dict()
     state["position"]["plan"]["batch_sizes"] = [6, 2]
     second.load_state_dict(state)
@@ -207,5 +207,5 @@ def test_with_keep_local_the_learning_rate_follows_what_becomes_of_the_global_ba
     saved = saved_by_two(tmp_path)
     run = make_run(sizes=(4,), lr_rule="linear", resume=saved, keep="local")
     assert run.planned_sizes == (4,)
-    assert run._rate.factor(4) == 0.5
+    assert run.training.plans.rate.factor(4) == 0.5
     run.close()

@@ -12,10 +12,9 @@ from torch import nn
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
 from dynamix_ps.errors import TrainingError
-from tests.unit.worker_hooks.local_run import make_run, settings_for
+from tests.unit.worker_hooks.local_run import make_run, open_run, settings_for
 from worker_hooks.script_errors import of_sizes
 from worker_hooks.session import Session
-from worker_hooks.torch.run import Run
 
 
 def test_a_state_of_the_sizes_before_is_named() -> None:
@@ -24,8 +23,8 @@ def test_a_state_of_the_sizes_before_is_named() -> None:
     with pytest.raises(RuntimeError) as raised:
         for inputs, targets in run.batches(epochs=1):
             _, state = lstm(inputs[:, None], state)
-            run.backward(nn.functional.cross_entropy(run.models[0](inputs), targets))
-    told = run.explained(raised.value)
+            run.backward(nn.functional.cross_entropy(run.adapter.models[0](inputs), targets))
+    told = run.training.explained(raised.value)
     assert isinstance(told, TrainingError)
     assert "batch has 5 samples and the one before had 8" in str(told)
     run.close()
@@ -75,7 +74,7 @@ class Stream(IterableDataset[Any]):
 def train(data: Any, **settings: Any) -> int:
     model = nn.Linear(1, 1)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    run = Run([model], [optimizer], data, Session(settings_for(None, **settings), "torch"))
+    run = open_run([model], [optimizer], data, Session(settings_for(None, **settings), "torch"))
     try:
         for inputs, targets in run.batches(epochs=1):
             run.backward(nn.functional.mse_loss(model(inputs), targets))

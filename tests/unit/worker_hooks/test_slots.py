@@ -13,13 +13,13 @@ from torch import nn
 
 from dynamix_ps.errors import TrainingError
 from dynamix_ps.messages import Plan
-from tests.unit.worker_hooks.local_run import SAMPLES, make_data, make_run, settings_for, train, weights
+from tests.unit.worker_hooks.local_run import SAMPLES, make_data, make_run, open_run, settings_for, train, weights
 from worker_hooks.batches import StreamWorker
 from worker_hooks.checkpoint import Position
 from worker_hooks.common_stream import CommonStream
+from worker_hooks.run import Run
 from worker_hooks.sampler import Cursor, Step
 from worker_hooks.session import Session
-from worker_hooks.torch.run import Run
 from worker_hooks.workers import Workers
 
 runs = count()
@@ -38,8 +38,15 @@ class Numbered(torch.utils.data.Dataset[Any]):
         return *(tensor[number] for tensor in self.tensors), number
 
 
-def run_in(slot: int, sizes: tuple[int, ...], folder: Path | None = None, norm: bool = False, **changes: Any) -> Run:
-    """A training of one worker. The other slots are empty, whatever `sizes` say."""
+def run_in(
+    slot: int,
+    sizes: tuple[int, ...],
+    folder: Path | None = None,
+    norm: bool = False,
+    elastic: Any = None,
+    **changes: Any,
+) -> Run:
+    """A training of one worker. The other slots are empty, whatever `sizes` say. `elastic`: of its data plane."""
     torch.manual_seed(0)
     layers = [nn.Linear(4, 6), *([nn.BatchNorm1d(6)] if norm else []), nn.Linear(6, 2)]
     model = nn.Sequential(*layers)
@@ -50,17 +57,18 @@ def run_in(slot: int, sizes: tuple[int, ...], folder: Path | None = None, norm: 
     own = {"sizes": sizes, "lr_rule": "linear", "run_id": str(next(runs))}  # no training before it has a say
     session = Session(settings_for(folder, **own, **changes), "torch")
     session.workers = Workers(len(sizes), range(slot, slot + 1), (slot,))
-    return Run([model], [optimizer], Numbered(), session)
+    session.comm.elastic = elastic
+    return open_run([model], [optimizer], Numbered(), session)
 
 
 def train_numbered(run: Run, **limits: int) -> list[list[int]]:
     """The sample numbers of every batch, as they were in sums."""
     seen = []
     for inputs, targets, numbers in run.batches(**limits):
-        run.optimizers[0].zero_grad()
-        run.backward(nn.functional.cross_entropy(run.models[0](inputs), targets))
-        run.optimizers[0].step()
-        seen.append(numbers[: run._now.batch.samples].tolist())
+        run.adapter.optimizers[0].zero_grad()
+        run.backward(nn.functional.cross_entropy(run.adapter.models[0](inputs), targets))
+        run.adapter.optimizers[0].step()
+        seen.append(numbers[: run.training.now.batch.samples].tolist())
     return seen
 
 
@@ -81,9 +89,9 @@ def replayed(batches: list[list[int]], tuned_batch: int) -> torch.Tensor:
 @pytest.mark.parametrize(("slot", "slots"), [(0, 3), (2, 4)])
 def test_slots_that_are_empty_from_the_start_change_no_bit(slot, slots, tmp_path, monkeypatch):
     def finished(run: Run, plan: Plan) -> tuple[list[list[int]], torch.Tensor]:
-        monkeypatch.setattr(run._session, "newest_plan", lambda: plan if run.iteration > 5 else None)
+        monkeypatch.setattr(run.training.session, "newest_plan", lambda: plan if run.iteration > 5 else None)
         found = train_numbered(run, epochs=3), weights(run)
-        assert run._now.sum.view.saves, "it leads"
+        assert run.training.now.sum.view.saves, "it leads"
         run.close()
         return found
 
@@ -136,13 +144,15 @@ def test_a_worker_that_is_lost_at_the_end_of_a_pass_is_made_up_for_in_the_same_l
     run = run_in(0, (50, 0), prefetch=1)
     step = Step(Cursor(), (30, 20), Cursor(1))
     monkeypatch.setattr(
-        run._sampler, "plan_step", lambda cursor, sizes: step if cursor == Cursor() else plan(cursor, sizes)
+        run.training.data.sampler,
+        "plan_step",
+        lambda cursor, sizes: step if cursor == Cursor() else plan(cursor, sizes),
     )
-    plan = type(run._sampler).plan_step.__get__(run._sampler)
+    plan = type(run.training.data.sampler).plan_step.__get__(run.training.data.sampler)
     batches = train_numbered(run, epochs=1)
     assert [len(numbers) for numbers in batches] == [30, 20]
     assert sorted(number for numbers in batches for number in numbers) == list(range(SAMPLES))
-    assert (run.epoch, run._cursor) == (1, Cursor(1))
+    assert (run.epoch, run.training.progress.cursor) == (1, Cursor(1))
     run.close()
 
 
@@ -150,7 +160,7 @@ def test_running_statistics_are_means_over_the_workers_that_are_there():
     run, plain = run_in(0, (5, 3), norm=True), run_in(0, (5,), norm=True)
     batches = train_numbered(run, iterations=1)
     assert train_numbered(plain, iterations=1) == batches
-    for mine, other in zip(run.models[0].buffers(), plain.models[0].buffers(), strict=True):
+    for mine, other in zip(run.adapter.models[0].buffers(), plain.adapter.models[0].buffers(), strict=True):
         assert torch.allclose(mine, other)
     run.close()
     plain.close()
@@ -160,8 +170,8 @@ def test_the_loss_is_a_mean_over_the_samples_that_are_in_the_sum():
     run, plain = run_in(0, (5, 3)), run_in(0, (5,))
     for one in (run, plain):
         train_numbered(one, iterations=1)
-    assert run._now.sum.view.loss == pytest.approx(plain._now.sum.view.loss)
-    assert run._now.sum.batch_size == 5
+    assert run.training.now.sum.view.loss == pytest.approx(plain.training.now.sum.view.loss)
+    assert run.training.now.sum.batch_size == 5
     run.close()
     plain.close()
 
@@ -177,7 +187,7 @@ def test_samples_of_a_stream_that_are_lost_are_refused():
 def test_a_run_without_empty_slots_is_led_by_worker_0():
     run = make_run()
     train(run, iterations=1)
-    assert run._leads and run._now.sum.view.members == (1,)
+    assert run.training.sums.leads and run.training.now.sum.view.members == (1,)
     run.close()
 
 
@@ -188,7 +198,7 @@ def test_gradients_of_a_short_iteration_are_means_over_what_is_in_the_sum(units)
         run = run_in(0, sizes)
         batches = run.batches(iterations=1)
         inputs, targets, _ = next(batches)
-        run.backward(nn.functional.cross_entropy(run.models[0](inputs), targets), weight=units)
-        found.append(torch.cat([p.grad.flatten() for p in run.models[0].parameters()]))
+        run.backward(nn.functional.cross_entropy(run.adapter.models[0](inputs), targets), weight=units)
+        found.append(torch.cat([p.grad.flatten() for p in run.adapter.models[0].parameters()]))
         run.close()
     assert torch.allclose(*found, rtol=1e-6)

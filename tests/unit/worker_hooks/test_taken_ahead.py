@@ -12,8 +12,8 @@ from torch.utils.checkpoint import checkpoint
 
 from dynamix_ps.errors import TrainingError
 from tests.unit.worker_hooks.local_run import SAMPLES, make_run, train, weights
+from worker_hooks.run import Run
 from worker_hooks.torch.batch_of_loss import batch_of
-from worker_hooks.torch.run import Run
 
 SIZES = [8, 8, 8, 8, 8, 5, 5]  # of a pass
 
@@ -32,9 +32,9 @@ def trained(run: Run, batches: Iterable[Any], stop: int | None = None) -> list[t
     """Train; returns the inputs of every batch. `stop`: leave the loop after so many."""
     seen = []
     for inputs, targets in batches:
-        run.optimizers[0].zero_grad()
-        run.backward(nn.functional.cross_entropy(run.models[0](inputs), targets))
-        run.optimizers[0].step()
+        run.adapter.optimizers[0].zero_grad()
+        run.backward(nn.functional.cross_entropy(run.adapter.models[0](inputs), targets))
+        run.adapter.optimizers[0].step()
         seen.append(inputs)
         if len(seen) == stop:
             break
@@ -44,7 +44,7 @@ def trained(run: Run, batches: Iterable[Any], stop: int | None = None) -> list[t
 def test_a_training_one_batch_ahead_is_that_without() -> None:
     plain, ahead, places = make_run(), make_run(), []
     train(plain, epochs=2)
-    before = ahead._session.account.samples  # of this process
+    before = ahead.training.session.account.samples  # of this process
     for _ in ahead.epochs(2):
         for inputs, _ in trained_pairs(ahead):
             places.append((ahead.iteration, ahead.epoch, ahead.position_in_pass, len(inputs)))
@@ -52,7 +52,7 @@ def test_a_training_one_batch_ahead_is_that_without() -> None:
     assert [place[3] for place in places] == 2 * SIZES
     assert [place[0] for place in places] == list(range(1, 15))
     assert [place[1:3] for place in places[4:9]] == [(0, 40), (0, 45), (1, 0), (1, 8), (1, 16)]
-    assert (ahead.iteration, ahead.epoch, ahead._session.account.samples - before) == (14, 2, 2 * SAMPLES)
+    assert (ahead.iteration, ahead.epoch, ahead.training.session.account.samples - before) == (14, 2, 2 * SAMPLES)
     plain.close()
     ahead.close()
 
@@ -126,10 +126,10 @@ def test_where_a_loss_does_not_show_its_batch_sizes_that_differ_are_refused(iter
     for _ in range(iterations - 2):
         trained(run, [next(batches)])
     next(batches), next(batches)
-    before, loss = weights(run), sum((p * torch.ones(())).sum() for p in run.models[0].parameters())
+    before, loss = weights(run), sum((p * torch.ones(())).sum() for p in run.adapter.models[0].parameters())
     if iterations == 2:
         run.backward(loss)
-        run.optimizers[0].step()
+        run.adapter.optimizers[0].step()
         assert run.iteration == 2
     else:
         with pytest.raises(TrainingError, match=r"iterations 4 and 5 .* their sizes differ, and the loss does not"):

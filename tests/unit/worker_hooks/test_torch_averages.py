@@ -14,11 +14,11 @@ from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from dynamix_ps.errors import CheckpointError, TrainingError
 from dynamix_ps.messages import Plan
-from tests.unit.worker_hooks.local_run import lines, make_data, settings_for, train, weights
+from tests.unit.worker_hooks.local_run import lines, make_data, open_run, settings_for, train, weights
+from worker_hooks.run import Run
 from worker_hooks.session import Session
 from worker_hooks.torch.averages import WeightAverages
 from worker_hooks.torch.parameters import TrainedParameters
-from worker_hooks.torch.run import Run
 
 DECAY = 0.8
 
@@ -35,7 +35,7 @@ def make_run(
     if folder is not None:
         (folder / "workers").mkdir(exist_ok=True)
     session = Session(settings_for(folder, **changes), "torch")
-    return Run([model], [optimizer(model.parameters(), lr=0.1)], make_data(), session, ema_decay=ema_decay)
+    return open_run([model], [optimizer(model.parameters(), lr=0.1)], make_data(), session, ema_decay=ema_decay)
 
 
 def averages(run: Run) -> torch.Tensor:
@@ -44,13 +44,13 @@ def averages(run: Run) -> torch.Tensor:
 
 
 def step(run: Run, inputs: torch.Tensor, targets: torch.Tensor) -> None:
-    run.optimizers[0].zero_grad()
-    run.backward(nn.functional.cross_entropy(run.models[0](inputs), targets))
-    run.optimizers[0].step()
+    run.adapter.optimizers[0].zero_grad()
+    run.backward(nn.functional.cross_entropy(run.adapter.models[0](inputs), targets))
+    run.adapter.optimizers[0].step()
 
 
 def score(run: Run) -> Callable[..., Any]:
-    return lambda x, y: {"loss": nn.functional.cross_entropy(run.models[0](x), y, reduction="sum")}
+    return lambda x, y: {"loss": nn.functional.cross_entropy(run.adapter.models[0](x), y, reduction="sum")}
 
 
 def by_the_formula(seen: list[tuple[int, torch.Tensor]], decay: float, reference_batch: int) -> torch.Tensor:
@@ -68,7 +68,7 @@ def test_the_average_is_over_samples_whatever_the_batch_sizes_are(monkeypatch):
     run = make_run(model=nn.Linear(4, 2), mode="adapt")
     plans = {0: None, 3: Plan(1, (3,)), 6: Plan(2, (16,))}
     monkeypatch.setattr(
-        run._session, "newest_plan", lambda: plans[max(after for after in plans if after <= run.iteration)]
+        run.training.session, "newest_plan", lambda: plans[max(after for after in plans if after <= run.iteration)]
     )
     seen: list[tuple[int, torch.Tensor]] = []
     for inputs, targets in run.batches(epochs=2):
@@ -148,7 +148,9 @@ def test_an_evaluation_of_averages_is_recorded_under_names_of_its_own(tmp_path):
     assert list(found) == ["loss"], "the script's own names"
     with run.averaged(), torch.no_grad():
         inputs, targets = make_data().tensors
-        assert found["loss"] == pytest.approx(float(nn.functional.cross_entropy(run.models[0](inputs), targets)))
+        assert found["loss"] == pytest.approx(
+            float(nn.functional.cross_entropy(run.adapter.models[0](inputs), targets))
+        )
     assert found["loss"] != own["loss"]
     run.close()
     told = [line for line in lines(tmp_path) if line["kind"] == "evaluation"]
@@ -159,13 +161,16 @@ def test_an_evaluation_of_averages_is_recorded_under_names_of_its_own(tmp_path):
 def test_the_averages_stay_as_they_are_whatever_happens_to_them_in_place():
     run = make_run(model=nn.Sequential(nn.Linear(4, 6), nn.BatchNorm1d(6), nn.Linear(6, 2)))
     train(run, epochs=1)
-    before, own = averages(run), {name: one.clone() for name, one in run.models[0].state_dict().items()}
+    before, own = (
+        averages(run),
+        {name: one.clone() for name, one in run.adapter.models[0].state_dict().items()},
+    )
     with pytest.raises(ZeroDivisionError), run.averaged():
-        run.models[0](make_data().tensors[0])  # in mode train: its running statistics move
-        nn.init.zeros_(run.models[0][0].weight)
+        run.adapter.models[0](make_data().tensors[0])  # in mode train: its running statistics move
+        nn.init.zeros_(run.adapter.models[0][0].weight)
         raise ZeroDivisionError
     del own["1.num_batches_tracked"]
-    assert all(torch.equal(one, run.models[0].state_dict()[name]) for name, one in own.items())
+    assert all(torch.equal(one, run.adapter.models[0].state_dict()[name]) for name, one in own.items())
     assert torch.equal(averages(run), before)
     run.close()
 
@@ -175,11 +180,11 @@ def test_what_needs_the_weights_themselves_is_refused_within_the_block(what, tmp
     run = make_run()
     batches = run.batches(epochs=1)
     inputs, targets = next(batches)
-    loss = nn.functional.cross_entropy(run.models[0](inputs), targets)
+    loss = nn.functional.cross_entropy(run.adapter.models[0](inputs), targets)
     if what == "step":
         run.backward(loss)
     doing = {
-        "step": run.optimizers[0].step,
+        "step": run.adapter.optimizers[0].step,
         "save": lambda: run.save(tmp_path / "x.pt"),
         "evaluate": lambda: run.evaluate(make_data(), score(run)),
         "averaged": lambda: run.averaged().__enter__(),
@@ -202,13 +207,13 @@ def test_a_step_that_a_scaler_leaves_out_does_not_count(optimizer):
     scaler = torch.amp.GradScaler("cpu", init_scale=4.0, growth_interval=1000)
     counted = []
     for number, (inputs, targets) in enumerate(run.batches(iterations=4)):
-        run.optimizers[0].zero_grad()
-        run.backward(scaler.scale(nn.functional.cross_entropy(run.models[0](inputs), targets)))
+        run.adapter.optimizers[0].zero_grad()
+        run.backward(scaler.scale(nn.functional.cross_entropy(run.adapter.models[0](inputs), targets)))
         if number == 1:
-            run.models[0][0].weight.grad[0, 0] = math.inf
-        scaler.step(run.optimizers[0])
+            run.adapter.models[0][0].weight.grad[0, 0] = math.inf
+        scaler.step(run.adapter.optimizers[0])
         scaler.update()
-        counted.append(run._averages.state_dict()["due"])
+        counted.append(run.adapter.averages.state_dict()["due"])
     assert counted == [8.0, 0.0, 8.0, 8.0]
     run.close()
 
@@ -219,7 +224,7 @@ def test_all_that_a_script_does_in_an_iteration_counts_at_its_end():
     first, second = nn.Linear(4, 6), nn.Linear(6, 2)
     optimizers = [torch.optim.SGD(one.parameters(), lr=0.1) for one in (first, second)]
     session = Session(settings_for(), "torch")
-    run = Run([first, second], optimizers, make_data(), session, ema_decay=DECAY)
+    run = open_run([first, second], optimizers, make_data(), session, ema_decay=DECAY)
     seen = []
     for inputs, targets in run.batches(iterations=5):
         for optimizer in optimizers:
@@ -239,15 +244,15 @@ def test_all_that_a_script_does_in_an_iteration_counts_at_its_end():
 def test_several_batches_of_one_step_count_as_one_batch():
     run = make_run()
     for number, (inputs, targets) in enumerate(run.batches(iterations=4)):
-        loss = nn.functional.cross_entropy(run.models[0](inputs), targets) / 2
+        loss = nn.functional.cross_entropy(run.adapter.models[0](inputs), targets) / 2
         if number % 2:
             run.backward(loss)
-            run.optimizers[0].step()
-            run.optimizers[0].zero_grad()
+            run.adapter.optimizers[0].step()
+            run.adapter.optimizers[0].zero_grad()
         else:
             loss.backward()
-    run._averages.end_iteration()
-    assert set(run._averages.state_dict()["samples"].values()) == {16.0}
+    run.adapter.averages.end_iteration()
+    assert set(run.adapter.averages.state_dict()["samples"].values()) == {16.0}
     run.close()
 
 
@@ -256,10 +261,15 @@ def test_running_statistics_are_averaged_as_the_weights_are():
     seen = []
     for inputs, targets in run.batches(iterations=5):
         step(run, inputs, targets)
-        seen.append((8, torch.cat([run.models[0][1].running_mean, run.models[0][1].running_var]).double()))
+        seen.append(
+            (
+                8,
+                torch.cat([run.adapter.models[0][1].running_mean, run.adapter.models[0][1].running_var]).double(),
+            )
+        )
     with run.averaged():
-        found = torch.cat([run.models[0][1].running_mean, run.models[0][1].running_var]).double()
-        assert int(run.models[0][1].num_batches_tracked) == 5, "whole numbers are as they are"
+        found = torch.cat([run.adapter.models[0][1].running_mean, run.adapter.models[0][1].running_var]).double()
+        assert int(run.adapter.models[0][1].num_batches_tracked) == 5, "whole numbers are as they are"
     assert torch.allclose(found, by_the_formula(seen, DECAY, 8), atol=1e-6)
     run.close()
 
@@ -281,7 +291,7 @@ def test_halves_are_averaged_in_float32():
 
 def test_averages_follow_what_is_trained():
     run = make_run(model=nn.Sequential(nn.Linear(4, 6), nn.Linear(6, 2)))
-    model, optimizer = run.models[0], run.optimizers[0]
+    model, optimizer = run.adapter.models[0], run.adapter.optimizers[0]
     for number, (inputs, targets) in enumerate(run.batches(iterations=9)):
         step(run, inputs.to(model[0].weight.dtype), targets)
         if number == 2:
@@ -297,11 +307,11 @@ def test_averages_follow_what_is_trained():
         if number == 6:
             model.double()
     assert not torch.equal(begun, new)
-    run._averages.end_iteration()
-    state = run._averages.state_dict()
+    run.adapter.averages.end_iteration()
+    state = run.adapter.averages.state_dict()
     assert state["samples"] == {"0.weight": 66.0, "0.bias": 66.0, "1.weight": 26.0, "1.bias": 26.0}
     assert all(mean.dtype == torch.float64 for mean in state["means"].values())
-    assert len(run._averages._averages) == 4, "nothing is kept of the layer that is gone"
+    assert len(run.adapter.averages._averages) == 4, "nothing is kept of the layer that is gone"
     own = model[0].weight.detach().clone()
     with run.averaged():
         difference = float((model[0].weight - own).abs().max())
@@ -328,8 +338,8 @@ def test_a_resume_goes_on_with_the_same_averages_bit_for_bit(where, tmp_path):
     train(second, epochs=2)
     assert torch.equal(averages(whole), averages(second))
     third, (state, place) = make_run(), (torch.load(tmp_path / "x.pt"), first.state_dict())
-    third.models[0].load_state_dict(first.models[0].state_dict())
-    third.optimizers[0].load_state_dict(first.optimizers[0].state_dict())
+    third.adapter.models[0].load_state_dict(first.adapter.models[0].state_dict())
+    third.adapter.optimizers[0].load_state_dict(first.adapter.optimizers[0].state_dict())
     third.load_state_dict(place)
     train(third, epochs=2)
     assert torch.equal(averages(whole), averages(third)), "with a file of the script's own"
@@ -344,7 +354,7 @@ def test_a_checkpoint_without_averages_begins_them_anew_and_says_so(tmp_path):
     plain.save(tmp_path / "x.pt")
     run = make_run(tmp_path, resume=tmp_path / "x.pt")
     train(run, iterations=5)
-    assert set(run._averages.state_dict()["samples"].values()) == {8.0}, "of the iteration after the resume"
+    assert set(run.adapter.averages.state_dict()["samples"].values()) == {8.0}, "of the iteration after the resume"
     own = make_run(tmp_path)
     own.load_state_dict(plain.state_dict())
     for one in (plain, run, own):

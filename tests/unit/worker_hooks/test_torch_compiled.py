@@ -15,10 +15,10 @@ import worker_hooks.session
 from dynamix_ps.messages import Plan
 from dynamix_ps.report.summary import read_told, state_of
 from dynamix_ps.run_record.run_folder import RunFolder
-from tests.unit.worker_hooks.local_run import settings_for
+from tests.unit.worker_hooks.local_run import open_run, settings_for
+from worker_hooks.run import Run
 from worker_hooks.session import Session
 from worker_hooks.torch.compiled import mark_sizes
-from worker_hooks.torch.run import Run
 
 SIZES = (8, 5, 11, 7)
 
@@ -34,7 +34,7 @@ def trained(model: nn.Module, folder: Path) -> Run:
     generator = torch.Generator().manual_seed(1)
     data = TensorDataset(torch.randn(200, 4, generator=generator), torch.randn(200, 1, generator=generator))
     session = Session(settings_for(folder, mode="observe"), "torch")
-    run = Run([model], [torch.optim.SGD(model.parameters(), lr=0.1)], data, session)
+    run = open_run([model], [torch.optim.SGD(model.parameters(), lr=0.1)], data, session)
 
     def newest_plan() -> Plan | None:
         number = min(run.iteration // 2, len(SIZES) - 1)
@@ -42,9 +42,9 @@ def trained(model: nn.Module, folder: Path) -> Run:
 
     session.newest_plan = newest_plan  # type: ignore[method-assign]
     for inputs, targets in run.batches(iterations=10):
-        run.optimizers[0].zero_grad()
+        run.adapter.optimizers[0].zero_grad()
         run.backward(mse_loss(model(inputs), targets))
-        run.optimizers[0].step()
+        run.adapter.optimizers[0].step()
     run.close()
     return run
 
@@ -71,7 +71,7 @@ def test_one_graph_serves_all_sizes_and_the_weights_are_those_without_compiling(
 
 
 def test_graphs_that_are_made_for_other_sizes_are_counted(tmp_path, monkeypatch):
-    monkeypatch.setattr("worker_hooks.torch.run.mark_sizes", lambda batch, samples: None)
+    monkeypatch.setattr("worker_hooks.torch.adapter.mark_sizes", lambda batch, samples: None)
     trained(torch.compile(plain_model(), backend="aot_eager", dynamic=False), in_run_folder(tmp_path))
     worker = state_of(read_told(RunFolder(tmp_path)), 1).workers[0]
     assert (worker.graphs, worker.later_graphs) == (len(SIZES), len(SIZES) - 1)

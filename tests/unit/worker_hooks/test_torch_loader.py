@@ -32,10 +32,10 @@ from torch.utils.data import (
 import dynamix_ps.torch as dynamix
 from dynamix_ps.errors import TrainingError
 from dynamix_ps.messages import Plan
-from tests.unit.worker_hooks.local_run import settings_for
+from tests.unit.worker_hooks.local_run import open_run, settings_for
+from worker_hooks.run import Run
 from worker_hooks.session import Session
 from worker_hooks.torch.loader import check_loader
-from worker_hooks.torch.run import Run
 
 ROWS = 50
 
@@ -53,16 +53,16 @@ class Rows(Dataset[Any]):
 def attached(data: Any, folder: Path | None = None, **settings: Any) -> Run:
     model = nn.Linear(1, 1)
     session = Session(settings_for(folder, **{"sizes": None, **settings}), "torch")
-    return Run([model], [torch.optim.SGD(model.parameters(), lr=0.1)], data, session)
+    return open_run([model], [torch.optim.SGD(model.parameters(), lr=0.1)], data, session)
 
 
 def numbers_of(run: Run, batches: Iterator[Any] | None = None, **limits: Any) -> list[list[int]]:
     """Train; returns the sample numbers of every batch."""
     seen = []
     for rows, *_ in batches or run.batches(**limits):
-        run.optimizers[0].zero_grad()
-        run.backward(run.models[0](rows[:, None].float()).mean())
-        run.optimizers[0].step()
+        run.adapter.optimizers[0].zero_grad()
+        run.backward(run.adapter.models[0](rows[:, None].float()).mean())
+        run.adapter.optimizers[0].step()
         seen.append(rows.tolist())
     return seen
 
@@ -144,7 +144,7 @@ def test_a_resume_in_mid_pass_goes_on_at_the_right_sample(name):
     expected = joined(numbers_of(run, epochs=4))
     run.close()
     run = attached(loaders()[name], seed=9)
-    begun = joined(numbers_of(run, iterations=run._stream.length * 2 // 8 + 2))
+    begun = joined(numbers_of(run, iterations=run.training.data.stream.length * 2 // 8 + 2))
     state = run.state_dict()
     run.close()
     run = attached(loaders()[name], seed=9)
@@ -290,7 +290,7 @@ def test_processes_are_those_of_the_loader(context):
     processes = set()
     for _ in run.epochs(2):
         for rows, pids in run.batches():
-            run.backward(run.models[0](rows[:, None].float()).mean())
+            run.backward(run.adapter.models[0](rows[:, None].float()).mean())
             processes.update(pids)
     assert len(processes) == 2 and os.getpid() not in processes
     run.close()
@@ -319,8 +319,8 @@ def test_a_loop_that_is_left_and_begun_again_goes_on_with_the_next_sample(persis
     seen: list[int] = []
     for limit in (3, 4, 9):
         for rows, _ in run.batches(iterations=100):
-            run.backward(run.models[0](rows[:, None].float()).mean())
-            run.optimizers[0].step()
+            run.backward(run.adapter.models[0](rows[:, None].float()).mean())
+            run.adapter.optimizers[0].step()
             seen += rows.tolist()
             if run.iteration == limit:
                 break
@@ -333,7 +333,7 @@ def test_the_depth_of_the_loader_is_the_lag_of_a_plan(processes, factor, lag):
     run = attached(
         DataLoader(Rows(), 2, num_workers=processes, prefetch_factor=factor), mode="observe", window=20, prefetch=0
     )
-    run._session.newest_plan = lambda: Plan(1, (3,)) if run.iteration >= 4 else None
+    run.training.session.newest_plan = lambda: Plan(1, (3,)) if run.iteration >= 4 else None
     seen = numbers_of(run, iterations=16)
     run.close()
     assert [len(batch) for batch in seen[:16]] == ([2] * (5 + lag) + [3] * 16)[:16]
@@ -348,14 +348,14 @@ def test_a_depth_beyond_the_window_is_told(tmp_path):
 
 def test_prefetch_of_the_cluster_file_is_for_loaders_without_processes():
     run = attached(DataLoader(Rows(), 8, shuffle=True), prefetch=3)
-    assert run._lag == 3
+    assert run.training.plans.lag == 3
     assert sorted(joined(numbers_of(run, epochs=1))) == list(range(ROWS))
     run.close()
 
 
 def test_an_empty_share_gets_two_samples_that_the_sampler_names():
     run = attached(DataLoader(Rows(), 8, sampler=SubsetRandomSampler([7, 9, 11] * 5), num_workers=1))
-    loaded = run._source.load(iter([np.empty(0, dtype=np.int64)]), 0)
+    loaded = run.training.data.source.load(iter([np.empty(0, dtype=np.int64)]), 0)
     assert set(next(loaded)[0].tolist()) <= {7, 9, 11}
     loaded.close()
     run.close()
@@ -408,7 +408,7 @@ def test_a_loader_with_the_batch_sampler_of_the_run_gives_a_pass_per_loop(proces
     assert len(loader) == 7
     passes = [joined(numbers_of(run, iter(loader))) for _ in run.epochs(2)]
     run.close()
-    assert run._lag == 2 * processes
+    assert run.training.plans.lag == 2 * processes
     assert [sorted(one) for one in passes] == [list(range(ROWS))] * 2
     with pytest.raises(TrainingError, match="run of this batch sampler is closed"):
         iter(DataLoader(dataset, batch_sampler=run.batch_sampler()))
@@ -466,6 +466,6 @@ def test_each_training_of_a_process_has_the_size_of_its_own_loader() -> None:
 def test_the_next_training_of_a_cluster_goes_on_with_the_newest_plan() -> None:
     first = attached(DataLoader(Rows(), 5), sizes=(25,))
     first.close()
-    first._session.account.plan = Plan(1, (10,))
+    first.training.session.account.plan = Plan(1, (10,))
     run = attached(DataLoader(Rows(), 5), sizes=(25,))
     assert [len(numbers) for numbers in numbers_of(run, epochs=1)] == [10] * 5

@@ -20,16 +20,16 @@ import dynamix_ps.torch as dynamix
 import worker_hooks.session
 from dynamix_ps.errors import TrainingError
 from dynamix_ps.messages import Plan
-from tests.unit.worker_hooks.local_run import lines, settings_for
+from tests.unit.worker_hooks.local_run import lines, open_run, settings_for
 from worker_hooks.batches import StreamWorker
 from worker_hooks.checkpoint import Position
 from worker_hooks.common_stream import CommonStream
 from worker_hooks.fingerprint import look_of
+from worker_hooks.run import Run
 from worker_hooks.sampler import Cursor
 from worker_hooks.session import Session
 from worker_hooks.stream_source import ShardSource
 from worker_hooks.torch.join import with_loading
-from worker_hooks.torch.run import Run
 
 LENGTHS = (20, 0, 7, 31, 1)
 
@@ -52,7 +52,7 @@ def attached(data: Any, folder: Path | None = None, processes: int = 0, collate:
     model = nn.Linear(1, 1)
     session = Session(settings_for(folder, **{"sizes": (8,), **settings}), "torch")
     data = with_loading(data, None, collate, processes)
-    return Run([model], [torch.optim.SGD(model.parameters(), lr=1e-6)], data, session)
+    return open_run([model], [torch.optim.SGD(model.parameters(), lr=1e-6)], data, session)
 
 
 def numbers_of(run: Run, stop: int | None = None, **limits: Any) -> list[list[int]]:
@@ -61,9 +61,9 @@ def numbers_of(run: Run, stop: int | None = None, **limits: Any) -> list[list[in
     for rows in run.batches(**limits):
         if len(seen) == stop:
             break
-        run.optimizers[0].zero_grad()
-        run.backward(run.models[0](rows[:, None].float()).mean())
-        run.optimizers[0].step()
+        run.adapter.optimizers[0].zero_grad()
+        run.backward(run.adapter.models[0](rows[:, None].float()).mean())
+        run.adapter.optimizers[0].step()
         seen.append(rows.tolist())
     return seen
 
@@ -132,8 +132,8 @@ def test_processes_read_neighbours_of_the_list_and_a_resume_goes_on():
     lengths, seen, readers = (20, 0, 37, 31, 1), [], set()
     first = attached(with_processes(lengths), processes=2)
     for numbers, processes in first.batches(epochs=1):
-        first.backward(first.models[0](numbers[:, None].float()).mean())
-        first.optimizers[0].step()
+        first.backward(first.adapter.models[0](numbers[:, None].float()).mean())
+        first.adapter.optimizers[0].step()
         seen += numbers.tolist()
         readers |= set(processes.tolist())
         if first.iteration == 5:
@@ -143,8 +143,8 @@ def test_processes_read_neighbours_of_the_list_and_a_resume_goes_on():
     resumed = attached(with_processes(lengths), processes=2)
     resumed.load_state_dict(state)
     for numbers, _ in resumed.batches(epochs=1):
-        resumed.backward(resumed.models[0](numbers[:, None].float()).mean())
-        resumed.optimizers[0].step()
+        resumed.backward(resumed.adapter.models[0](numbers[:, None].float()).mean())
+        resumed.adapter.optimizers[0].step()
         seen += numbers.tolist()
     resumed.close()
     assert sorted(seen) == list(range(89))
@@ -156,8 +156,8 @@ def test_the_same_processes_read_all_groups_of_all_passes_and_end_with_the_train
     run = attached(with_processes((20, 0, 37, 31, 1)), processes=2)
     seen, readers = [], set()
     for numbers, processes in run.batches(epochs=3):
-        run.backward(run.models[0](numbers[:, None].float()).mean())
-        run.optimizers[0].step()
+        run.backward(run.adapter.models[0](numbers[:, None].float()).mean())
+        run.adapter.optimizers[0].step()
         seen += numbers.tolist()
         readers |= set(processes.tolist())
     (thread,) = [one for one in threading.enumerate() if one.name == "dynamix-shards" and one not in earlier]
@@ -235,10 +235,10 @@ def test_batches_whose_gradients_are_in_no_sum_come_again_after_a_resume():
     run = attached(numbered(shuffle=False))
     for rows in run.batches(epochs=2):
         if run.iteration == 2:
-            run.models[0](rows[:, None].float()).mean().backward()
+            run.adapter.models[0](rows[:, None].float()).mean().backward()
             break
-        run.backward(run.models[0](rows[:, None].float()).mean())
-        run.optimizers[0].step()
+        run.backward(run.adapter.models[0](rows[:, None].float()).mean())
+        run.adapter.optimizers[0].step()
     assert run.state_dict()["position"]["cursor"] == {"epoch": 0, "position": 16, "owed": []}
     assert numbers_of(run, 1, epochs=2) == [list(range(24, 32))]
     assert run.state_dict()["position"]["cursor"] == {"epoch": 0, "position": 32, "owed": []}
@@ -290,8 +290,8 @@ def test_progress_follows_the_shards_in_the_first_pass_and_then_the_samples():
     run = attached(numbered((16,) * 10))
     told = []
     for rows in run.batches(epochs=2):
-        run.backward(run.models[0](rows[:, None].float()).mean())
-        run.optimizers[0].step()
+        run.backward(run.adapter.models[0](rows[:, None].float()).mean())
+        run.adapter.optimizers[0].step()
         told.append(run.progress)
     run.close()
     assert told == sorted(told) and told[-1] == 1

@@ -1,0 +1,179 @@
+"""What a training does for newcomers, and what one does that follows."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+from dataclasses import asdict, replace
+from typing import Any
+from unittest.mock import MagicMock, Mock
+
+import pytest
+
+from dynamix_ps.errors import TrainingError
+from dynamix_ps.membership.messages import Process
+from dynamix_ps.messages import Plan
+from tests.unit.worker_hooks.test_entering import HANDOVER
+from worker_hooks.checkpoint import Position
+from worker_hooks.membership_changes import MembershipChanges
+from worker_hooks.sampler import Cursor
+from worker_hooks.session import Session
+
+NEWCOMER, OTHER = Process("worker", 2, "w2b", "10.0.0.3:1"), Process("worker", 3, "w3b", "10.0.0.4:1")
+
+
+def neighbours(rank: int = 0, leads: bool = True, followed: bool = True) -> Any:
+    """The other parts of a training. `followed`: newcomers may follow its sums."""
+    training = MagicMock()
+    training.session.workers.here = range(rank, rank + 1)
+    training.session.account.trainings = 1
+    training.session.settings.decides_rate, training.session.settings.min_workers = False, 1
+    training.session.comm.tells_sums = followed
+    training.session.offered.return_value = {1: NEWCOMER}
+    training.session.take_in.return_value = HANDOVER.planned
+    training.adapter.framework = "torch"
+    training.data.is_stream, training.data.loaders, training.replicas.layouts = False, 1, 0
+    training.now.batches_due, training.now.sum = 1, None
+    training.sums.leads, training.sums.made = leads, 0
+    training.progress.steps = 0
+    return training
+
+
+def changes(training: Any, followed: set[Process] = frozenset()) -> MembershipChanges:  # type: ignore[assignment]
+    """`followed`: newcomers that follow another worker."""
+    part = MembershipChanges(training)
+    part._followed = set(followed)
+    return part
+
+
+@pytest.mark.parametrize("has_left", [False, True], ids=["it is gone", "whom it followed has left"])
+def test_nobody_tries_to_reach_a_newcomer_that_has_followed_and_is_gone(has_left: bool) -> None:
+    """The others would wait for that."""
+    training = neighbours()
+    giver = None if has_left else Mock(is_over=True)
+    assert not changes(training)._give(NEWCOMER, giver, HANDOVER)
+    training.session.is_gone.assert_called_once_with(NEWCOMER)
+    training.session.give_state.assert_not_called()
+
+
+def test_who_a_decision_is_without_gets_no_state() -> None:
+    """It was voted in, and nothing listens there any more."""
+    training, there = neighbours(followed=False), Process("worker", 2, "b")
+    part = changes(training)
+    assert not part._give(NEWCOMER, None, HANDOVER)
+    training.session.give_state.assert_not_called()
+    assert part._give(there, None, HANDOVER)
+    assert training.session.give_state.call_args.args[:2] == (there, HANDOVER)
+
+
+def test_who_follows_learns_the_plan_and_the_offers_behind_each_sum() -> None:
+    """A sum has their numbers alone, and no coordinator tells it either in time."""
+    plan, offered, giver = Plan(7, (4, 4, 0, 2), 0.5), {3: NEWCOMER, 5: OTHER}, Mock()
+    training = neighbours()
+    training.session.offered.return_value, training.plans.switch.held = offered, plan
+    leader = changes(training)
+    leader.givers = {NEWCOMER: giver}
+    leader.tell_followers()
+    note = json.loads(json.dumps(giver.note.call_args.args[0]))
+    training = neighbours(rank=2)
+    follower = changes(training)
+    follower._sums_of_others = Mock(note=lambda: note)
+    follower.tell_followers()
+    training.plans.switch.vote.assert_called_once_with(plan)
+    assert follower._offered == offered
+
+
+@pytest.mark.parametrize(("followed", "vote"), [(False, 1), (True, 0)], ids=["nobody follows", "it may follow"])
+def test_where_nobody_follows_all_vote_at_once(followed: bool, vote: int) -> None:
+    assert changes(neighbours(followed=followed)).entry_vote == vote
+
+
+@pytest.mark.parametrize("leads", [False, True])
+def test_the_one_that_leads_gives_the_state_and_nobody_else(leads: bool) -> None:
+    training = neighbours(leads=leads, followed=False)
+    part = changes(training)
+    part.entries.decide(50, 1, {1: replace(NEWCOMER, incarnation="b")})
+    part.admit(50)
+    training.session.take_in.assert_called_once()
+    assert training.session.give_state.called is leads
+
+
+def test_the_others_are_told_of_a_newcomer_that_cannot_be_reached(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They wait for it."""
+    session = Mock()
+    for given in (True, False):
+        monkeypatch.setattr("worker_hooks.session.give", lambda *args, given=given: given)
+        assert Session.give_state(session, NEWCOMER, HANDOVER, Mock()) is given
+        assert session.is_gone.called is not given
+
+
+def test_who_does_not_follow_begins_with_the_round_of_the_others() -> None:
+    training = neighbours()
+    training.session.comm.elastic.status.return_value.first_incomplete = 812
+    handover = changes(training)._hand_over(HANDOVER.planned)
+    assert handover.round == 812
+    training = neighbours(rank=2)
+    newcomer = changes(training)
+    newcomer._handover = replace(HANDOVER, round=handover.round, planned=handover.planned)
+    newcomer.catch_up()
+    training.session.begin.assert_called_once_with(HANDOVER.planned, 812)
+
+
+@pytest.mark.parametrize("elsewhere", [False, True])
+def test_who_follows_another_one_already_gets_no_second_copy_and_is_not_held_up(elsewhere: bool) -> None:
+    """A worker that enters may lead from then on."""
+    training = neighbours()
+    training.now.sum = Mock(batches=1)
+    training.checkpoints.position.return_value = Position(0, Cursor(), Plan(0, (4,)), 0, 0)
+    part = changes(training, {NEWCOMER} if elsewhere else set())
+    assert part.entry_vote == (1 if elsewhere else 0)
+    part.admit(1)
+    assert training.session.let_follow.called is not elsewhere
+
+
+def entering(steps: int, sums: int) -> tuple[Any, MembershipChanges]:
+    """A newcomer that has followed so far, and is to enter in iteration 50."""
+    told = io.BytesIO()
+    replace(HANDOVER, followed=[asdict(OTHER)]).write(told)
+    told.seek(0)
+    training = neighbours(rank=2)
+    training.progress.steps, training.sums.made, training.sums.follows = steps, sums, True
+    training.plans.switch.plan_at.return_value = Plan(7, (4, 4, 2, 0))
+    training.session.is_among.return_value = True
+    part = changes(training)
+    part._sums_of_others = Mock(entry=lambda: told)
+    part.entries.decide(50, 1, {1: NEWCOMER})
+    return training, part
+
+
+def test_who_enters_is_in_the_sums_and_knows_who_follows_another_one() -> None:
+    training, part = entering(HANDOVER.steps, HANDOVER.sums_made)
+    part.admit(50)
+    assert not training.sums.follows and part._followed == {OTHER}
+    training.session.comm.follow.assert_called_once_with(None)
+    training.session.begin.assert_called_once_with(HANDOVER.planned, HANDOVER.round)
+    assert training.session.entered.call_args.args[:2] == ((2,), 50)
+
+
+@pytest.mark.parametrize(("steps", "sums"), [(-1, 0), (0, 1)], ids=["a step less", "a sum more"])
+def test_who_has_not_done_the_same_does_not_enter(steps: int, sums: int) -> None:
+    training, part = entering(HANDOVER.steps + steps, HANDOVER.sums_made + sums)
+    with pytest.raises(TrainingError, match="where they made 800 and 810"):
+        part.admit(50)
+    training.session.begin.assert_not_called()
+
+
+def test_who_has_another_cluster_file_is_refused_before_it_takes_the_state() -> None:
+    training = neighbours(rank=2)
+    training.session.settings.shared = {**HANDOVER.settings, "window": "20"}
+    training.session.arrive.return_value = Mock(handover=HANDOVER, or_closed=contextlib.nullcontext)
+    with pytest.raises(TrainingError, match="differ in window: 50 on worker 0, 20 on worker 2; start all"):
+        changes(training).arrive()
+    training.adapter.receive_state.assert_not_called()
+
+
+def test_who_comes_late_and_knows_no_arbitrator_says_why() -> None:
+    session = Mock(settings=Mock(arbitrator=None, mode="off"))
+    with pytest.raises(TrainingError, match="knows no arbitrator: its cluster file has mode: off, or DYNAMIX_ARBIT"):
+        Session.arrive(session)

@@ -1,0 +1,360 @@
+"""How workers and servers enter a training, and how workers leave it on notice, while the others train.
+
+entries.py and departures.py have the votes, arrival.py the way of the state, termination.py the notices.
+
+A newcomer's script runs from its beginning, as with `--resume`: `attach` returns with the state of the others. If the
+data plane tells sums, the others go on meanwhile, and the newcomer follows one of them: its loop runs as theirs, with
+no samples, and each of its sums is theirs. When it has caught up, it is voted in. Else it was voted in before, and the
+others wait for the copy of the state.
+"""
+
+from __future__ import annotations
+
+import itertools
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import asdict, replace
+from typing import TYPE_CHECKING, BinaryIO, cast
+
+import numpy as np
+
+from dynamix_ps.comm.followed_sums import SumGiver, SumTaker
+from dynamix_ps.errors import PeerLostError, TrainingError
+from dynamix_ps.membership.messages import Process
+from worker_hooks.agreement import different_parameters, name_workers
+from worker_hooks.arrival import StateCopy
+from worker_hooks.checkpoint import Position
+from worker_hooks.departures import Departures
+from worker_hooks.entries import Entries
+from worker_hooks.fingerprint import difference
+from worker_hooks.handover import Handover, Planned
+from worker_hooks.iteration import GradientSum
+from worker_hooks.plan_switch import plan_of
+from worker_hooks.start import compare_settings
+from worker_hooks.termination import TERMINATION
+from worker_hooks.trailer import GlobalView
+
+if TYPE_CHECKING:
+    from worker_hooks.training import Training
+
+
+class MembershipChanges:
+    """Those of one training of an elastic job.
+
+    Attributes:
+        entries: which workers and servers enter, and with which iteration.
+        departures: which workers leave on notice, and with which sum.
+        givers: to newcomers that follow this worker.
+    """
+
+    _handover: Handover | None = None  # what this worker got when it came late
+    _sums_of_others: SumTaker | None = None  # which it takes, as it is in no sum yet
+    _offered_to_others: Mapping[int, Process] = {}  # as far as it knows by them
+
+    def __init__(self, training: Training) -> None:
+        self._training, self._session, self._comm = training, training.session, training.session.comm
+        self._now, self._data, self._plans = training.now, training.data, training.plans
+        self._sums, self._observer = training.sums, training.observer
+        self._adapter, self._progress = training.adapter, training.progress
+        self._sums.check_announcement = self._check_announcement
+        self._rank = self._session.workers.here.start
+        self.entries, self.departures = Entries(), Departures(self._session.settings.min_workers or 1)
+        self.givers: dict[Process, SumGiver] = {}
+        self._followed: set[Process] = set()  # newcomers that follow another one
+
+    def close(self) -> None:
+        """The training is over."""
+        for giver in self.givers.values():
+            giver.close()
+
+    # -- who leaves ---------------------------------------------------------------------------------------------------
+
+    def let_go(self, view: GlobalView) -> None:
+        """Follow the votes to leave, as all workers do after this sum. It ends here if that was its last one.
+
+        Raises:
+            PeerLostError: nobody goes on, because those that were to stay are lost.
+            SystemExit: this worker has left, in order.
+        """
+        now, votes, present = self._now, self.departures, view.present
+        iteration = now.batch.iteration
+        if leaving := votes.decide(iteration + 1 + self._plans.switch.lag, present, view.leaving_ranks):
+            self._plans.switch.go_without(iteration, leaving)
+        if votes.refusal and self._rank in view.leaving_ranks:
+            self._observer.leave_refused(iteration, votes.refusal)
+            TERMINATION.refuse(votes.refusal)
+        if not (staying := votes.staying(present)):
+            raise PeerLostError(
+                f"{name_workers(present)} leave the job, and the workers that were to go on are lost; start again from "
+                "a checkpoint"
+            )
+        if gone := votes.gone_after(now.first_due, present):
+            self._sums.exchange.go_without(gone)
+            if not self._sums.follows:  # it learns who is there when it enters
+                self._session.others_left(gone)
+        if self._rank in gone:
+            self._leave(iteration, len(staying))
+
+    def _leave(self, iteration: int, others: int) -> None:
+        """The others have all that they need of this worker."""
+        self._observer.left(iteration, others)
+        self._session.leave()
+        print(f"note: worker {self._rank} has left the job; {others} workers go on", file=sys.stderr, flush=True)
+        raise SystemExit(0)  # so that the script's own `finally` runs
+
+    # -- those that train ---------------------------------------------------------------------------------------------
+
+    @property
+    def _takes_in(self) -> bool:
+        """Whether a newcomer, whose script begins anew, would be where this training is; the same on all workers."""
+        return (
+            self._session.account.trainings == 1
+            and not self._data.is_stream
+            and (self._training.replicas.layouts, self._data.loaders, self._now.batches_due) == (0, 1, 1)
+        )
+
+    @property
+    def _may_be_followed(self) -> bool:
+        """Whether a newcomer may follow; the same on all workers. Else all wait for the copy of the state."""
+        return self._comm.tells_sums and not self._session.settings.decides_rate
+
+    @property
+    def _offered(self) -> Mapping[int, Process]:
+        return self._session.offered() if self._sums_of_others is None else self._offered_to_others
+
+    @property
+    def entry_vote(self) -> int:
+        """Whom a newcomer follows, or will, holds its vote back until it has caught up, or never will."""
+        if self._comm.elastic is None:
+            return 0
+        held = self._offered
+        if self._may_be_followed:
+            held = dict(itertools.takewhile(lambda item: self._is_ready(*item), sorted(held.items())))
+        return self.entries.vote(held, self._takes_in)
+
+    def _is_ready(self, version: int, process: Process) -> bool:
+        if version <= self.entries.version or process.role != "worker":
+            return True
+        if giver := self.givers.get(process):
+            return giver.is_ready
+        return not self._sums.leads or process in self._followed
+
+    def vote_in(self, view: GlobalView) -> None:
+        """Follow the votes on entries, as all workers do after this sum."""
+        iteration = self._now.batch.iteration
+        first = iteration + 1 + self._plans.switch.lag
+        entering = self.entries.decide(first, view.agreed_entry, self._offered)
+        if slots := [one.slot for one in entering if one.role == "worker"]:
+            self._plans.switch.take_in(iteration, slots)
+            self.departures.forget(slots)
+
+    def tell_followers(self) -> None:
+        """After a sum of gradients, and before anything follows from it: who follows learns what is not in it."""
+        if self._sums_of_others is not None:
+            note = self._sums_of_others.note()
+            self._plans.switch.vote(plan_of(note["plan"]))
+            self._offered_to_others = {version: Process(**one) for version, one in note["offered"]}
+        elif self.givers:
+            offered = [[version, asdict(one)] for version, one in self._offered.items()]
+            for giver in self.givers.values():
+                giver.note({"plan": asdict(self._plans.switch.held), "offered": offered})
+
+    def admit(self, iteration: int) -> None:
+        """Before a sum: let those in that enter with it, and begin to give the state to those that are to follow."""
+        if entering := self.entries.due(iteration):
+            if any(one.role == "worker" for one in entering):  # what they cannot know, nobody uses from here on
+                self._now.sum = None
+                self._plans.renew_guard()
+                self._observer.workers_enter(iteration)
+            if self._sums_of_others is None:
+                self._take_in(iteration, entering)
+            elif self._session.is_among(entering):
+                self._enter(self._sums_of_others, iteration)
+        if self._now.is_between_sums:
+            self._let_follow()
+
+    def _take_in(self, iteration: int, entering: list[Process]) -> None:
+        """All workers expect the joiners; the leader sends each joining worker the sums it lacks.
+
+        Servers have no state: they only get their part of what is summed.
+        """
+        planned = self._session.take_in(entering)
+        workers = [one for one in entering if one.role == "worker"]
+        if self._sums.leads and (servers := [one.slot for one in entering if one.role == "server"]):
+            self._observer.servers_entered(iteration, servers)
+        mine = [one for one in workers if one in self.givers or (self._sums.leads and one not in self._followed)]
+        self._followed.difference_update(workers)
+        if not mine:
+            return
+        givers = {one: self.givers.pop(one, None) for one in mine}
+        self._listen_to_sums()
+        handover = self._hand_over(planned)
+        began_s = time.monotonic()
+        with self._sums.watch.blocked():  # it is no work of this worker
+            there = [one.slot for one, giver in givers.items() if self._give(one, giver, handover)]
+        if there:
+            self._observer.entered(iteration, there, len(planned.workers), time.monotonic() - began_s)
+
+    def _give(self, newcomer: Process, giver: SumGiver | None, handover: Handover) -> bool:
+        """Whether it has, or will have, what it lacks; if not, it is gone."""
+        if not self._may_be_followed:
+            assert handover.planned is not None
+            there = newcomer in handover.planned.workers  # else a decision is without it
+            return there and self._session.give_state(newcomer, handover, self._write_state)
+        if giver is not None:
+            giver.enter(handover.write)
+            if not giver.is_over:
+                return True
+        self._session.is_gone(newcomer)  # or whom it followed, and so it ends
+        return False
+
+    def _let_follow(self) -> None:
+        """The one that leads begins to give the state to those that are offered. Between sums."""
+        newest = self._now.sum
+        if not self._takes_in or (newest is not None and newest.batches > 1):  # nobody can be voted in
+            while self.givers:
+                self.givers.popitem()[1].close()
+        elif self._sums.leads and self._may_be_followed and newest is not None:
+            offered = self._session.offered().items()
+            new = [one for version, one in offered if version > self.entries.version and one.role == "worker"]
+            if workers := [one for one in new if one not in self.givers and one not in self._followed]:
+                self._give_copy(workers)
+        self._listen_to_sums()
+
+    def _give_copy(self, newcomers: list[Process]) -> None:
+        with self._sums.watch.blocked():  # it is no work of this worker
+            copy = StateCopy()
+            self._write_state(cast(BinaryIO, copy))
+        for one in newcomers:
+            self.givers[one] = self._session.let_follow(one, self._hand_over(None), copy)
+
+    def _listen_to_sums(self) -> None:
+        self._comm.on_sum = self._give_sum if self.givers else None
+
+    def _give_sum(self, number: int, values: memoryview) -> None:
+        for giver in self.givers.values():
+            giver.sum(number, values)
+
+    def _hand_over(self, planned: Planned | None) -> Handover:
+        """What a newcomer needs to know. `planned`: who makes the coming round with it; none: it is to follow."""
+        assert self._comm.elastic is not None
+        return Handover(
+            framework=self._adapter.framework,
+            settings=self._session.settings.shared,
+            parameters=self._adapter.described_parameters(),
+            data=self._data.look.row().tolist(),
+            lengths=self._data.lengths_code,
+            planned=planned,
+            round=self._comm.elastic.status().first_incomplete,
+            sums=self._comm.known(),
+            lag=self._plans.lag,
+            steps=self._progress.steps,
+            sums_made=self._sums.made,
+            window=self._observer.window,
+            present=list(self._sums.exchange.present),
+            followed=[asdict(one) for one in (*self.givers, *self._followed)],
+            newest=None if self._now.sum is None else self._now.sum.packed(),
+            plans=self._plans.switch.packed(),
+            entries=self.entries.packed(),
+            departures=self.departures.packed(),
+            owed=self._data.stream.packed(),
+            gathers=self._sums.gathers.packed(),
+        )
+
+    def _write_state(self, out: BinaryIO) -> None:
+        position = self._training.checkpoints.position()
+        self._adapter.send_state(replace(position, cursor=self._progress.cursor), out)
+
+    def _check_announcement(self, kind: str) -> None:
+        """Raises TrainingError, on this worker alone, before its first batch: the others are in the loop."""
+        if self._handover is not None and self._sums.made == self._handover.sums_made:
+            raise TrainingError(
+                f"this worker has entered a job that trains, and its script calls {kind} before its first batch, which "
+                "the others do not do now; call it where run.iteration is 0"
+            )
+        if self._sums.follows and self._training.is_closed:
+            raise PeerLostError("the training was over before this worker had caught up with the others")
+
+    # -- the newcomer -------------------------------------------------------------------------------------------------
+
+    def arrive(self) -> Position:
+        """Wait until this worker gets the state of the others; return where they are, or were.
+
+        Raises:
+            TrainingError: it does not do what they do. They go on without it.
+            PeerLostError: workers were lost meanwhile.
+        """
+        arrival = self._session.arrive()
+        self._handover = handover = arrival.handover
+        with arrival.or_closed():
+            self._compare(handover)
+            position = self._adapter.receive_state(arrival.state)
+        self._sums_of_others = arrival.complete()
+        self._sums.follows = self._sums_of_others is not None
+        self._plans.depth = handover.lag
+        self._comm.adopt(handover.sums)
+        return position
+
+    def _compare(self, handover: Handover) -> None:
+        """Raises TrainingError unless this worker does what the others do."""
+        if handover.framework != self._adapter.framework:
+            mine = self._adapter.framework
+            raise TrainingError(f"the others compute with {handover.framework}, this worker with {mine}")
+        other = min(handover.present)  # the others are alike
+        compare_settings({other: handover.settings, self._rank: self._session.settings.shared})
+        described = self._adapter.described_parameters()
+        if list(handover.parameters.items()) != list(described.items()):
+            raise different_parameters({other: handover.parameters, self._rank: described}, "as it enters")
+        rows = np.array([handover.data, self._data.look.row()])
+        if differing := difference(rows, self._data.look.names):
+            raise TrainingError(f"the data set of this worker is not that of the others: {differing}")
+        if handover.lengths != self._data.lengths_code:
+            raise TrainingError("lengths= of attach() are not those of the others")
+
+    def catch_up(self) -> None:
+        """Training begins at the position of `arrive`: go on where the others are."""
+        handover = self._handover
+        assert handover is not None
+        self._progress.steps, self._sums.made = handover.steps, handover.sums_made
+        self._sums.exchange.present, self._sums.exchange.leader = handover.present, min(handover.present)
+        self._plans.switch.take_over(handover.plans)
+        self.entries.take_over(handover.entries)
+        self.departures.take_over(handover.departures)
+        self._data.stream.take_over(handover.owed)
+        self._sums.gathers.take_over(handover.gathers)
+        if handover.newest is not None:
+            self._now.sum = GradientSum.of(handover.newest)
+        if handover.planned is not None:
+            self._followed = {Process(**one) for one in handover.followed}
+            self._session.begin(handover.planned, handover.round)
+        if self._sums.follows:
+            self._comm.follow(self._sums_of_others)
+            self._observer.is_silent = True
+        else:
+            self._observer.enter(handover.window)
+
+    def _enter(self, sums: SumTaker, iteration: int) -> None:
+        """This worker has followed the others, and is in the sum of `iteration`.
+
+        Raises:
+            TrainingError: it has not done what they have. They go on without it.
+            PeerLostError: workers were lost meanwhile.
+        """
+        handover = Handover.read(sums.entry())
+        found, expected = (self._progress.steps, self._sums.made), (handover.steps, handover.sums_made)
+        if found != expected:
+            raise TrainingError(
+                f"this worker has followed the others, and made {found[0]} steps and {found[1]} sums where they made "
+                f"{expected[0]} and {expected[1]}; the script must do the same on every worker, also after a late start"
+            )
+        assert handover.planned is not None
+        self._sums_of_others = None
+        self._sums.follows = False
+        self._followed = {Process(**one) for one in handover.followed}
+        self._comm.follow(None)
+        self._session.begin(handover.planned, handover.round)
+        self._observer.enter(handover.window)
+        mine = self._plans.switch.plan_at(iteration).batch_sizes[self._rank]
+        self._session.entered((mine,), iteration, self._training.framework_text)
+        self._session.connect(self._plans.switch.held)

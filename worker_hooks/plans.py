@@ -1,0 +1,138 @@
+"""The plans of a training: which one is in force when, and the learning rate that goes with its sizes."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from dynamix_ps.data_planes import DATA_PLANES
+from worker_hooks.learning_rate import LearningRate
+from worker_hooks.plan_switch import PlanSwitch
+from worker_hooks.rate_guard import RateGuard
+from worker_hooks.units import SizeWorth
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from dynamix_ps.messages import Plan
+    from worker_hooks.checkpoint import Position
+    from worker_hooks.own_size import OwnSize
+    from worker_hooks.session import Session
+    from worker_hooks.trailer import GlobalView
+
+
+class Plans:
+    """What all workers do at the same iteration, because they follow the same plans.
+
+    Attributes:
+        depth: iterations whose batches a worker prepares before the one at hand.
+        ahead: iterations whose batches the script takes before it trains them (taken_ahead.py).
+        switch: the plans that are in force, and to come.
+        rate: the factor on the learning rate of the script.
+        guard: takes the weights back when the loss rises; none: the cluster file does not ask for it.
+        worth: what sizes are worth where losses are means over other units.
+        own_size: sizes that this worker chooses; none: the arbitrator does.
+        reference_batch: global batch that the learning rate is for.
+        applied: version of the newest plan that was in force.
+    """
+
+    depth = 0
+    ahead = 0
+    switch: PlanSwitch
+    rate: LearningRate
+    guard: RateGuard | None = None
+    worth: SizeWorth
+    own_size: OwnSize | None = None
+    reference_batch: int
+    applied: int
+
+    def __init__(self, session: Session) -> None:
+        self._session, self._settings = session, session.settings
+        self._workers = session.workers
+
+    @property
+    def lag(self) -> int:
+        """So many iterations pass between the decision for a plan and the first one that it is in force in."""
+        return self.depth + self.ahead
+
+    def begin_at(self, start: Position, data_size: float) -> None:
+        """Training begins at `start`, with data of this size per pass."""
+        settings, workers = self._settings, self._workers
+        self.reference_batch = start.reference_batch
+        self.switch = PlanSwitch(
+            start.plan, self.lag, settings.bounds, settings.keep, settings.slot_sizes, workers.later
+        )
+        self.rate = LearningRate(
+            settings.lr_rule,
+            start.reference_batch,
+            workers.count,
+            start.noise,
+            settings.decides_rate,
+            start.lr_guard,
+        )
+        self.renew_guard()
+        self.worth = SizeWorth(start.units)
+        self.applied = start.plan.version
+        self.own_size = self._make_own_size(data_size) if settings.own_sizes else None
+
+    def plan_at(self, iteration: int) -> Plan:
+        """The plan of an iteration."""
+        return self.switch.plan_at(iteration)
+
+    def renew_guard(self) -> None:
+        """The guard forgets what it knows, such as where a worker enters that cannot know it."""
+        tell = partial(self._session.degraded, "learning rate")
+        self.guard = RateGuard(self.rate, tell) if self._settings.decides_rate else None
+
+    def _make_own_size(self, data_size: float) -> OwnSize:
+        """What chooses the sizes of the workers of this process, which listens to their records."""
+        from dynamix_ps.policy.stigmergy.settings import StigmergySettings
+        from worker_hooks.own_size import OwnSize
+
+        settings = self._settings
+        assert settings.bounds is not None and settings.own_sizes is not None, "only a cluster file can ask for it"
+        chosen = OwnSize(
+            self._workers.here,
+            settings.bounds,
+            settings.micro_batches,
+            settings.lr_rule,
+            self.reference_batch,
+            settings.seed,
+            ring=not DATA_PLANES[settings.comm].has_servers,
+            data_size=data_size,
+            settings=StigmergySettings.of(settings.own_sizes),
+        )
+        self._session.reporter.listen(chosen.hear)
+        return chosen
+
+    def prepare_ahead(self, depth: int) -> None:
+        """From now on so many batches are prepared ahead."""
+        self.depth = depth
+        self.switch.lag = self.lag
+
+    def take_ahead(self, batches: int) -> None:
+        """The script takes so many batches before it trains them: plans are for batches that are not taken yet."""
+        self.ahead = batches
+        self.switch.lag = self.lag
+
+    def decide(self, iteration: int, view: GlobalView, told: NDArray[np.floating[Any]]) -> None:
+        """All workers learn from the sum of `iteration` which plan is next.
+
+        `told`: what they say in it of the sizes that they choose.
+        """
+        self.switch.decide(iteration, view.agreed_version)
+        if self.own_size is not None and (sizes := self.own_size.summed(told, view.present)):
+            self.switch.choose(iteration, sizes)
+
+    def decided_rate(self, plan: Plan) -> float:
+        """What `plan` and guard have decided on, as a factor on the learning rate of the script."""
+        return self.rate.decided(plan.lr_factor)
+
+    def shares(self, there: Sequence[int]) -> list[int]:
+        """What the workers in the slots `there` score of a data set, in proportion to their batch sizes."""
+        sizes = self.switch.newest_scheduled.batch_sizes
+        shares = [size if slot in there else 0 for slot, size in enumerate(sizes)]
+        return shares if any(shares) else [int(slot in there) for slot in range(len(sizes))]
