@@ -1,7 +1,22 @@
 """What runs inside the training process. In reading order:
 
-  torch, mxnet     the hooks: attach() and Run
-  training         the story of one iteration, the same for all frameworks
+  torch, mxnet     the hooks: attach()
+  run              what a script sees of its training
+  joining          two ways into a job: from its start, or late
+  training         the parts of a training, and the story of one iteration
+  adapter          what a framework does in its own way: an interface
+  model_state      the state of models and optimizers in it: an interface
+  backward         the backward pass, and the sum that follows
+  sums             all workers do the same with the same weights, or all stop
+  replicas         parameters that change, on all workers alike
+  data             the samples, and which worker takes which of them
+  plans            sizes and learning rates, the same for all workers at the same iteration
+  progress         where a training is: passes, batch sizes, steps
+  evaluator        what is measured beside the iterations
+  checkpoints      the state of a training, saved and put back
+  resuming         where a training begins: anew, or at the place of a checkpoint
+  ending           how a training ends by SIGTERM
+  membership_changes  how workers and servers enter it, and leave it on notice
   iteration        how far the iteration in flight is; refuses steps in the wrong order
   script_limits    how far the script asks to train, call after call
   loops            the loops that a script writes, over passes and batches
@@ -38,18 +53,10 @@
   divided_call     what must hold for micro-batches to be exact
 
 Before, between and after the iterations
-  replicated_model  all replicas do the same, or all workers stop
   weight_samples   a few numbers that show whether weights differ
   agreement        what is compared for that, and in which words workers are told
-  positioned_model  where it is: passes, batch sizes, progress
-  attached_model   how it joins the other workers, and how it leaves
-  evaluated_model  what is measured beside the iterations
-  leaving_model    how workers leave it on notice
-  entering_model   how workers and servers enter it while the others train
   arrival          the way of the state to a worker that enters
   handover         what such a worker gets beside the state
-  resumable_model  how its state is saved and comes back
-  framework        what a hook for another framework implements
   settings         what the environment tells a worker
   launched         how this process was started: refused where nothing connects it with the others
   place            one process is a worker: processes that it starts are refused

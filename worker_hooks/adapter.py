@@ -6,11 +6,10 @@ torch/adapter.py and mxnet/adapter.py implement this interface. An adapter also 
 
 from __future__ import annotations
 
-import io
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Any, BinaryIO, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +19,7 @@ from worker_hooks.checkpoint import Position
 from worker_hooks.data_source import DataSetSource, DataSource
 from worker_hooks.exchange import GradientExchange
 from worker_hooks.memory_ceiling import MemoryCeiling
+from worker_hooks.model_state import ModelState
 from worker_hooks.worker_memory import WorkerMemory
 
 if TYPE_CHECKING:
@@ -29,8 +29,9 @@ if TYPE_CHECKING:
 
 
 class Adapter(ABC):
-    """The models and the optimizers of one training in a framework."""
+    """The models and the optimizers of one training in a framework. `state`: of both, in bytes."""
 
+    state: ModelState
     framework: ClassVar[str]
     framework_version: ClassVar[str]
     checkpoint_suffix: ClassVar[str]
@@ -111,52 +112,12 @@ class Adapter(ABC):
         """|g_i|^2 of every worker of this process, before the sum. `whole`: that of the gradient of the process."""
         return (whole,)
 
-    def pack(self, position: Position) -> bytes:
-        """Model, optimizer and position, bit for bit."""
-        packed = io.BytesIO()
-        self.write(position, packed)
-        return packed.getvalue()
-
-    @abstractmethod
-    def write(self, position: Position, out: BinaryIO) -> None:
-        """Write what `pack` returns, from its beginning to its end. `out` cannot go back."""
-
-    @abstractmethod
-    def restore(self, packed: BinaryIO) -> Position:
-        """Put what `write` wrote into model and optimizer. Raises CheckpointError when it does not fit."""
-
-    def send_state(self, position: Position, out: BinaryIO) -> None:
-        """Write model, optimizer and position for a worker that enters. `out` cannot go back."""
-        self.write(position, out)
-
-    def receive_state(self, state: BinaryIO) -> Position:
-        """Put what `send_state` wrote into model and optimizer. `state` cannot go back.
-
-        Raises CheckpointError when it does not fit, and PeerLostError when it breaks off. Nothing is changed then.
-        """
-        return self.restore(io.BytesIO(state.read()))
-
     @abstractmethod
     def copy_state(self, position: Callable[[], Position], registered: Iterable[Any]) -> Callable[[], None]:
         """A copy of models and optimizers in memory, and of models among the `registered` objects.
 
         The function returned puts it back: all but what schedulers change in the optimizers, which stays as it is.
         """
-
-    @abstractmethod
-    def storable(self, state: Any, where: str) -> Any:
-        """This state of a registered object as `pack` can hold it. `where`: its name in an error.
-
-        Raises CheckpointError if there is no such form.
-        """
-
-    @abstractmethod
-    def hyperparameters(self) -> Any:
-        """What schedulers change in the optimizer, such as its learning rate."""
-
-    @abstractmethod
-    def set_hyperparameters(self, saved: Any) -> None:
-        """Put back what `hyperparameters` returned."""
 
     def source_of(self, data: Any, settings: Settings, seed: int = 0, like: DataSource | None = None) -> DataSource:
         """Where batches of `data`, which the script passes, come from.

@@ -39,13 +39,13 @@ class Backward:
         self._training.replicas.follow_parameters(before_forward=False)
         batch = now.batch
         measured = self.measures
-        sums.gathers.refuse(reduction, weight is not None)
+        self._training.gathers.refuse(reduction, weight is not None)
         self._reduce_by(check(reduction, weight is not None))
         now.units = units = None if weight is None else self._units(weight)
         sums.scale = adapter.loss_scale(loss)
         sums.refusal = adapter.refused(loss) if batch.samples else ""
         counts = batch.samples > 0 if units is None else units > 0
-        sums.gathers.before_sum(self._kind)
+        self._training.gathers.before_sum(self._kind)
         workers = self._session.workers.count
         before_sum = sums.weight if units is None else weight_before_sum(units, now.global_samples, workers)
         sums.exchange.begin(before_sum, measured, now.weight)
@@ -152,7 +152,7 @@ class Backward:
                 f"the plan has {now.sizes_due}; batches must come from run.batches() of the same data on every worker"
             )
         self._training.data.stream.told(view.stream, view.present)
-        sums.gathers.check_gradient(now.missing, now.batch.samples > 0)
+        self._training.gathers.check_gradient(now.missing, now.batch.samples > 0)
         short = 1.0  # what makes a mean over the samples in the sum of one over those that were planned
         if now.missing:
             short = planned / view.samples if view.samples else 0.0

@@ -46,7 +46,7 @@ class Checkpoints:
     def begin_at(self, start: Position) -> None:
         """Training begins at `start`."""
         self._unclaimed = dict(start.registered)
-        self._start_hyperparameters = self._adapter.hyperparameters()
+        self._start_hyperparameters = self._adapter.state.hyperparameters()
 
     def began(self) -> None:
         """The script begins its loop over batches."""
@@ -68,7 +68,7 @@ class Checkpoints:
                     "and load_state_dict()"
                 )
             try:
-                self._adapter.storable(one.state_dict(), "its state")
+                self._adapter.state.storable(one.state_dict(), "its state")
             except CheckpointError as error:
                 raise TrainingError(f"run.register({name}=...): no checkpoint can hold its state: {error}") from error
             self.registered[name] = one
@@ -86,13 +86,13 @@ class Checkpoints:
                 f"registered object {name}: {type(one).__name__}.load_state_dict() refuses its state: {error}"
             ) from error
         if not self._training.has_begun:  # a new scheduler has set its first learning rate
-            self._adapter.set_hyperparameters(self._start_hyperparameters)
+            self._adapter.state.set_hyperparameters(self._start_hyperparameters)
 
     def position(self) -> Position:
         """The place after the last complete iteration."""
         training = self._training
         progress, plans, stream = training.progress, training.plans, training.data.stream
-        ratio = progress.ratio
+        ratio, storable = progress.ratio, self._adapter.state.storable
         cursor, left = stream.resumable(progress.cursor, progress.iteration)
         return Position(
             iteration=progress.iteration,
@@ -112,7 +112,7 @@ class Checkpoints:
             unit=self._session.settings.unit,
             largest_lr=training.observer.progress.largest_lr,
             progress=None if math.isnan(ratio) else ratio,
-            registered={name: self._adapter.storable(one.state_dict(), name) for name, one in self.registered.items()},
+            registered={name: storable(one.state_dict(), name) for name, one in self.registered.items()},
         )
 
     def state_dict(self) -> dict[str, Any]:
@@ -150,7 +150,7 @@ class Checkpoints:
         self.folder = file.parent
         with self._training.observer.paused(), TERMINATION.held_off():
             try:
-                save_checkpoint(file, self._adapter.pack(self.position()), kept)
+                save_checkpoint(file, self._adapter.state.pack(self.position()), kept)
             except OSError as error:
                 if not self._has_failed:
                     why = f"{file} was not saved: {error.strerror or error}; training goes on"

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from worker_hooks.fingerprint import Fingerprint
     from worker_hooks.plans import Plans
     from worker_hooks.session import Session
-    from worker_hooks.sums import Sums
 
 
 class Data:
@@ -103,29 +102,24 @@ class Data:
         here = self._session.workers.here
         self.stream = BatchStream(self.source, self._loading.load, self.sampler, here, plans.plan_at)
 
-    def load_with(self, source: DataSource, sums: Sums, plans: Plans) -> None:
+    def load_with(self, source: DataSource, plans: Plans, prefix: str) -> None:
         """From the next loop on, `source` loads the batches; the samples and their order stay. Collective.
 
-        Raises TrainingError, on every worker, unless all do so here.
+        `prefix`: of the keys of this training.
         """
-        sums.announce("a loop over a DataLoader with run.batch_sampler()")
         self._loading.close()
         self._loading = source
-        key = f"{sums.prefix}.depth{self.loaders}"
+        key = f"{prefix}.depth{self.loaders}"
         plans.prepare_ahead(max(of_every_worker(self._session.comm, key, source.depth)))
         self.loaders += 1
         self._make_stream(plans)
 
-    def report_reading(self, sums: Sums) -> None:
-        """All workers tell what they have read of a stream. Collective."""
-        comm, workers = self._session.comm, self._session.workers
-        if comm.size == 1:
-            reports = [NOTHING_READ] * workers.count
-            reports[workers.here.start] = self.stream.report(used=False)
-            self.stream.told(reports, (workers.here.start,))
-        else:
-            with sums.watch.blocked():
-                sums.announce("for the next batch of a stream")
+    def told_alone(self) -> None:
+        """This process alone reads the stream, so it knows what all have read."""
+        workers = self._session.workers
+        reports = [NOTHING_READ] * workers.count
+        reports[workers.here.start] = self.stream.report(used=False)
+        self.stream.told(reports, (workers.here.start,))
 
     def close(self) -> None:
         """End what loads batches ahead."""

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from worker_hooks.training import Training
 
 
-class Ending:
+class TrainingEnd:
     """The end of one training, as termination.py asks for it."""
 
     def __init__(self, training: Training) -> None:

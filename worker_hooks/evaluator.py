@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from worker_hooks.data import Data
     from worker_hooks.observe.training_observer import TrainingObserver
     from worker_hooks.plans import Plans
-    from worker_hooks.progress import Progress
+    from worker_hooks.progress import TrainingPlace
     from worker_hooks.session import Session
     from worker_hooks.sums import Sums
 
@@ -41,7 +41,7 @@ class Evaluator:
         adapter: Adapter,
         data: Data,
         plans: Plans,
-        progress: Progress,
+        progress: TrainingPlace,
         sums: Sums,
         observer: TrainingObserver,
     ) -> None:

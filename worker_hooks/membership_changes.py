@@ -259,12 +259,12 @@ class MembershipChanges:
             entries=self.entries.packed(),
             departures=self.departures.packed(),
             owed=self._data.stream.packed(),
-            gathers=self._sums.gathers.packed(),
+            gathers=self._training.gathers.packed(),
         )
 
     def _write_state(self, out: BinaryIO) -> None:
         position = self._training.checkpoints.position()
-        self._adapter.send_state(replace(position, cursor=self._progress.cursor), out)
+        self._adapter.state.send(replace(position, cursor=self._progress.cursor), out)
 
     def _check_announcement(self, kind: str) -> None:
         """Raises TrainingError, on this worker alone, before its first batch: the others are in the loop."""
@@ -289,7 +289,7 @@ class MembershipChanges:
         self._handover = handover = arrival.handover
         with arrival.or_closed():
             self._compare(handover)
-            position = self._adapter.receive_state(arrival.state)
+            position = self._adapter.state.receive(arrival.state)
         self._sums_of_others = arrival.complete()
         self._sums.follows = self._sums_of_others is not None
         self._plans.depth = handover.lag
@@ -322,7 +322,7 @@ class MembershipChanges:
         self.entries.take_over(handover.entries)
         self.departures.take_over(handover.departures)
         self._data.stream.take_over(handover.owed)
-        self._sums.gathers.take_over(handover.gathers)
+        self._training.gathers.take_over(handover.gathers)
         if handover.newest is not None:
             self._now.sum = GradientSum.of(handover.newest)
         if handover.planned is not None:

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 from dynamix_ps.data_planes import DATA_PLANES
 from worker_hooks.learning_rate import LearningRate
 from worker_hooks.plan_switch import PlanSwitch
-from worker_hooks.rate_guard import RateGuard
 from worker_hooks.units import SizeWorth
 
 if TYPE_CHECKING:
@@ -20,6 +19,7 @@ if TYPE_CHECKING:
     from dynamix_ps.messages import Plan
     from worker_hooks.checkpoint import Position
     from worker_hooks.own_size import OwnSize
+    from worker_hooks.rate_guard import RateGuard
     from worker_hooks.session import Session
     from worker_hooks.trailer import GlobalView
 
@@ -84,8 +84,11 @@ class Plans:
 
     def renew_guard(self) -> None:
         """The guard forgets what it knows, such as where a worker enters that cannot know it."""
-        tell = partial(self._session.degraded, "learning rate")
-        self.guard = RateGuard(self.rate, tell) if self._settings.decides_rate else None
+        if not self._settings.decides_rate:
+            return
+        from worker_hooks.rate_guard import RateGuard
+
+        self.guard = RateGuard(self.rate, partial(self._session.degraded, "learning rate"))
 
     def _make_own_size(self, data_size: float) -> OwnSize:
         """What chooses the sizes of the workers of this process, which listens to their records."""

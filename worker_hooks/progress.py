@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from worker_hooks.plans import Plans
 
 
-class Progress:
+class TrainingPlace:
     """The place of one training.
 
     Attributes:

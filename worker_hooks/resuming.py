@@ -56,7 +56,7 @@ def same_start(training: Training, prefix: str) -> tuple[Position, Path | None]:
         packed = comm.broadcast(key, b"")
         if packed.startswith(_REFUSED):
             raise CheckpointError(packed.removeprefix(_REFUSED).decode())
-        return adapter.restore(io.BytesIO(packed)), None
+        return adapter.state.restore(io.BytesIO(packed)), None
     file = None
     try:
         resume = session.settings.resume if not session.account.trainings else None  # the first one's
@@ -64,7 +64,7 @@ def same_start(training: Training, prefix: str) -> tuple[Position, Path | None]:
     except DynamixError as error:
         comm.broadcast(key, _REFUSED + str(error).encode())
         raise
-    comm.broadcast(key, adapter.pack(start))
+    comm.broadcast(key, adapter.state.pack(start))
     return start, file
 
 
@@ -73,7 +73,7 @@ def _from_checkpoint(training: Training, path: Path) -> tuple[Position, Path]:
     session = training.session
     path, packed = newest_valid_checkpoint(path, lambda detail: session.degraded("checkpoint", detail))
     try:
-        saved = training.adapter.restore(io.BytesIO(packed))
+        saved = training.adapter.state.restore(io.BytesIO(packed))
         return for_this_run(saved, training.checkpoints.fresh, session.settings), path
     except CheckpointError as error:
         raise CheckpointError(f"{path}: {error}") from error

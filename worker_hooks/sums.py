@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 from dynamix_ps.errors import TrainingError
 from worker_hooks.agreement import DRAWN, Account, Doing, disagreement, refused_loss, weights_differ
-from worker_hooks.gathers import Gathers
 from worker_hooks.observe.stall import StallWatch
 from worker_hooks.reduction import Reduction
 from worker_hooks.trailer import Contribution, GlobalView
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
     from worker_hooks.iteration import IterationInFlight
     from worker_hooks.observe.stopwatch import Watch
     from worker_hooks.plans import Plans
-    from worker_hooks.progress import Progress
+    from worker_hooks.progress import TrainingPlace
     from worker_hooks.session import Session
 
 
@@ -34,7 +33,6 @@ class Sums:
     Attributes:
         prefix: of the keys of this training.
         exchange: of the gradients.
-        gathers: rows of all workers, for losses over pairs.
         made: sums so far; the number decides which weights the next one compares.
         reduction: what gradients count with.
         scale: of the loss, by a GradScaler.
@@ -42,11 +40,11 @@ class Sums:
         has_earlier: gradients of earlier batches are in no sum yet.
         refusal: why the loss of the coming sum must not be in it, as far as this worker knows.
         follows: this worker is in no sum yet: it takes those of the others, and is to do the same as they do.
+        before_sum: called before every sum that is none of a gather, with what this worker is about to do.
         check_announcement: raises an error where this worker must not announce what it is about to do.
     """
 
     exchange: GradientExchange
-    gathers: Gathers
 
     def __init__(
         self,
@@ -54,7 +52,7 @@ class Sums:
         adapter: Adapter,
         data: Data,
         plans: Plans,
-        progress: Progress,
+        progress: TrainingPlace,
         watch: Watch,
         prefix: str,
     ) -> None:
@@ -68,12 +66,12 @@ class Sums:
         self.weight, self.has_earlier = 0.0, False
         self.refusal = ""
         self.follows = False
+        self.before_sum: Callable[[str], None] = lambda kind: None
         self.check_announcement: Callable[[str], None] = lambda kind: None
 
     def open(self) -> None:
         """Declare the sums of the parameters that the adapter has laid out. At the same place on all workers."""
         self.exchange = self._adapter.make_exchange(self.prefix, self._session)
-        self.gathers = Gathers(self, self._comm, self._workers)
 
     @property
     def leads(self) -> bool:
@@ -136,7 +134,7 @@ class Sums:
             weights=self.weights,
             stream=stream.report(used=False),
         )
-        self.gathers.before_sum(kind)
+        self.before_sum(kind)
         view = self.exchange.announce(mine, self.tell_waiting)
         self.made += 1
         self.check_agreement(view, kind)

@@ -25,16 +25,16 @@ from worker_hooks import failure
 from worker_hooks.backward import Backward
 from worker_hooks.batches import Batch
 from worker_hooks.checkpoints import Checkpoints
-from worker_hooks.ending import Ending
+from worker_hooks.ending import TrainingEnd
 from worker_hooks.evaluator import Evaluator
+from worker_hooks.gathers import Gathers
 from worker_hooks.iteration import IterationInFlight
 from worker_hooks.loops import Loops
-from worker_hooks.membership_changes import MembershipChanges
 from worker_hooks.memory_ceiling import MemoryCeiling
 from worker_hooks.observe.stopwatch import NewestSum
 from worker_hooks.observe.training_observer import TrainingObserver
 from worker_hooks.plans import Plans
-from worker_hooks.progress import Progress
+from worker_hooks.progress import TrainingPlace
 from worker_hooks.replicas import Replicas
 from worker_hooks.resuming import tell_where_it_goes_on
 from worker_hooks.script_errors import BatchInHand
@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from worker_hooks.adapter import Adapter
     from worker_hooks.checkpoint import Position
     from worker_hooks.data import Data
+    from worker_hooks.membership_changes import MembershipChanges
     from worker_hooks.session import Session
     from worker_hooks.worker_memory import WorkerMemory
 
@@ -61,6 +62,7 @@ class Training:
         plans: sizes, and the learning rate that goes with them.
         progress: where the training is.
         sums: of gradients, in which all workers agree.
+        gathers: rows of all workers, for losses over pairs.
         replicas: parameters, the same on all workers.
         loops: those of the script, over passes and batches.
         backward: the backward pass, and the sum that follows.
@@ -86,13 +88,15 @@ class Training:
         self.plans = Plans(session)
         watch = session.make_watch(self._newest_sum)
         self.observer = TrainingObserver(here, session.reporter, session.account, session.settings, watch)
-        self.progress = Progress(here, data, self.plans, self.now, self.observer)
+        self.progress = TrainingPlace(here, data, self.plans, self.now, self.observer)
         self.sums = Sums(session, adapter, data, self.plans, self.progress, watch, prefix)
         self.replicas = Replicas(session, adapter, data, self.sums)
         self.loops, self.backward = Loops(self), Backward(self)
         self.evaluator = Evaluator(session, adapter, data, self.plans, self.progress, self.sums, self.observer)
-        self.checkpoints, self.ending = Checkpoints(self), Ending(self)
+        self.checkpoints, self.ending = Checkpoints(self), TrainingEnd(self)
         if session.comm.elastic is not None:
+            from worker_hooks.membership_changes import MembershipChanges
+
             self.membership = MembershipChanges(self)
         self.in_hand = BatchInHand()
         failure.exit_on_failure(self)
@@ -107,11 +111,13 @@ class Training:
     def open_sums(self) -> None:
         """Declare the sums, once parameters are laid out. At the same place on all workers."""
         self.sums.open()
+        self.gathers = Gathers(self.sums, self.session.comm, self.session.workers)
+        self.sums.before_sum = self.gathers.before_sum
         self.evaluator.declare()
 
     def begin_at(self, start: Position) -> None:
         """Let training begin at `start`. Raises TrainingError if that is no place in this training."""
-        self.data.begin_at(start, self.plans, partial(self.data.report_reading, self.sums))
+        self.data.begin_at(start, self.plans, self._report_reading)
         self.progress.begin_at(start)
         self.plans.begin_at(start, self.data.size)
         self.loops.begin_at(start.epochs_begun)
@@ -142,6 +148,14 @@ class Training:
         if self.membership is not None:
             TERMINATION.notice_usr1()
         self.adapter.attached(self)
+
+    def _report_reading(self) -> None:
+        """All workers tell what they have read of a stream. Collective."""
+        if self.session.comm.size == 1:
+            self.data.told_alone()
+        else:
+            with self.sums.watch.blocked():
+                self.sums.announce("for the next batch of a stream")
 
     def _limited_memory(self) -> WorkerMemory:
         """What fits into the memory of this worker, as far as the settings say."""

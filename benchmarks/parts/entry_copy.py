@@ -42,7 +42,7 @@ from dynamix_ps.messages import Plan
 from worker_hooks.arrival import StateCopy
 from worker_hooks.checkpoint import Position
 from worker_hooks.sampler import Cursor
-from worker_hooks.torch import state as torch_state
+from worker_hooks.torch.state import TorchState
 
 SIZES_MB = (37, 150, 500, 1000)
 COPY, TENSORS, CHECKPOINT, BYTES = KINDS = ("copy", "tensors", "checkpoint", "bytes")
@@ -154,8 +154,9 @@ def give(address: str, size_mb: int, kind: str, state: Trained) -> tuple[float, 
         if payload is not None:
             send_state(connection, lambda out: out.write(payload.data))
         else:
-            write = torch_state.send if kind == TENSORS else torch_state.write
-            send_state(connection, lambda out: write(state.models, state.optimizers, PLACE, out))
+            whole = TorchState(state.models, state.optimizers)
+            write = whole.send if kind == TENSORS else whole.write
+            send_state(connection, lambda out: write(PLACE, out))
         its_cpu_s = float(np.frombuffer(received(connection, 8))[0])
         return time.perf_counter() - began_s, time.process_time() - cpu_s + its_cpu_s
 
@@ -163,7 +164,7 @@ def give(address: str, size_mb: int, kind: str, state: Trained) -> tuple[float, 
 def copy(state: Trained) -> tuple[float, float]:
     """Copy the state in memory; returns the seconds, and those of the CPU."""
     began_s, cpu_s = time.perf_counter(), time.process_time()
-    torch_state.send(state.models, state.optimizers, PLACE, cast(BinaryIO, StateCopy()))
+    TorchState(state.models, state.optimizers).send(PLACE, cast(BinaryIO, StateCopy()))
     return time.perf_counter() - began_s, time.process_time() - cpu_s
 
 
@@ -187,9 +188,9 @@ def _take(connection: socket) -> float:
     if place is not None:
         fill(state, place.data)
     elif kind == TENSORS:
-        torch_state.receive(state, mine.models, mine.optimizers)
+        TorchState(mine.models, mine.optimizers).receive(state)
     else:
-        torch_state.restore(io.BytesIO(state.read()), mine.models, mine.optimizers)
+        TorchState(mine.models, mine.optimizers).restore(io.BytesIO(state.read()))
     state.read()
     return time.process_time() - cpu_s
 

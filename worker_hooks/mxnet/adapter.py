@@ -9,7 +9,7 @@ from __future__ import annotations
 import io
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any
 
 import dynamix_ps.numpy_names  # noqa: F401  (before mxnet)
 
@@ -27,13 +27,13 @@ from worker_hooks.adapter import Adapter
 from worker_hooks.checkpoint import Position
 from worker_hooks.data_source import DataSource
 from worker_hooks.memory_ceiling import MemoryCeiling
-from worker_hooks.mxnet import state as mxnet_state
 from worker_hooks.mxnet.batches import fetch
 from worker_hooks.mxnet.gradients import MXNetExchange
 from worker_hooks.mxnet.loader import GluonLoader
 from worker_hooks.mxnet.memory import MXNetMemory
-from worker_hooks.mxnet.micro_batches import MicroBatchedForward
-from worker_hooks.mxnet.parameters import TOLERANCE, TrainedParameters, mean_loss
+from worker_hooks.mxnet.micro_batches import MXNetMicroBatchedForward
+from worker_hooks.mxnet.parameters import TOLERANCE, MXNetParameters, mean_loss
+from worker_hooks.mxnet.state import MXNetState
 from worker_hooks.schedules import missed_end
 
 if TYPE_CHECKING:
@@ -52,11 +52,11 @@ class MXNetAdapter(Adapter):
     checkpoint_suffix = ".npz"
     training: Training
     memory: MXNetMemory
-    _forward: MicroBatchedForward | None = None
+    _forward: MXNetMicroBatchedForward | None = None
 
     def __init__(self, net: Block, trainer: Trainer) -> None:
         self.net, self.trainer = net, trainer
-        self.parameters = TrainedParameters(net, trainer)
+        self.parameters, self.state = MXNetParameters(net, trainer), MXNetState(net, trainer)
 
     def attached(self, training: Training) -> None:
         self.training, self.own_update = training, self.trainer._update
@@ -131,7 +131,7 @@ class MXNetAdapter(Adapter):
         now, progress = training.now, training.progress
         seed = (training.data.stream.seed, training.session.workers.here.start)
         self.memory = MXNetMemory(ceiling, self.parameters, lambda: now, tell, lambda: progress.steps, seed)
-        self._forward = MicroBatchedForward(self.memory, self.net) if ceiling.is_needed else None
+        self._forward = MXNetMicroBatchedForward(self.memory, self.net) if ceiling.is_needed else None
         return self.memory
 
     def detach(self) -> None:
@@ -141,31 +141,16 @@ class MXNetAdapter(Adapter):
             self._forward.remove()
         open_adapters.remove(self)
 
-    def write(self, position: Position, out: BinaryIO) -> None:
-        mxnet_state.write([self.net], [self.trainer], position, out)
-
-    def restore(self, packed: BinaryIO) -> Position:
-        return mxnet_state.restore(packed, [self.net], [self.trainer])
-
     def copy_state(self, position: Callable[[], Position], registered: Iterable[Any]) -> Callable[[], None]:
-        packed, optimizer = self.pack(position()), self.trainer._optimizer
+        packed, optimizer = self.state.pack(position()), self.trainer._optimizer
 
         def put_back() -> None:
-            settings, updates = self.hyperparameters(), dict(optimizer._index_update_count)
-            self.restore(io.BytesIO(packed))
-            self.set_hyperparameters(settings)
+            settings, updates = self.state.hyperparameters(), dict(optimizer._index_update_count)
+            self.state.restore(io.BytesIO(packed))
+            self.state.set_hyperparameters(settings)
             optimizer._index_update_count.update(updates)  # by which schedulers count
 
         return put_back
-
-    def storable(self, state: Any, where: str) -> Any:
-        return mxnet_state.storable(state, where)
-
-    def hyperparameters(self) -> Any:
-        return mxnet_state.numbers(self.trainer)
-
-    def set_hyperparameters(self, saved: Any) -> None:
-        vars(self.trainer._optimizer).update(saved)
 
     def source_of(self, data: Any, settings: Settings, seed: int = 0, like: DataSource | None = None) -> DataSource:
         if isinstance(data, DataLoader):

@@ -12,7 +12,7 @@ from worker_hooks.worker_memory import WorkerMemory
 
 if TYPE_CHECKING:
     from worker_hooks.iteration import IterationInFlight
-    from worker_hooks.mxnet.parameters import TrainedParameters
+    from worker_hooks.mxnet.parameters import MXNetParameters
 
 
 class MXNetMemory(WorkerMemory):
@@ -21,7 +21,7 @@ class MXNetMemory(WorkerMemory):
     def __init__(
         self,
         ceiling: MemoryCeiling,
-        parameters: TrainedParameters,
+        parameters: MXNetParameters,
         in_flight: Callable[[], IterationInFlight],
         tell: Callable[[str], None],
         steps: Callable[[], int],

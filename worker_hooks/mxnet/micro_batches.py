@@ -27,7 +27,7 @@ from worker_hooks.mxnet.memory import MXNetMemory
 _BOUND = "leave at_once out, and bound the size of the worker by `max`"
 
 
-class MicroBatchedForward:
+class MXNetMicroBatchedForward:
     """Takes the place of `net.forward`."""
 
     def __init__(self, memory: MXNetMemory, net: Block) -> None:
@@ -43,11 +43,11 @@ class MicroBatchedForward:
         memory, samples = self._memory, self._memory.samples_in_flight()
         if not samples or not autograd.is_recording() or memory.ceiling.is_proven(samples):
             return self._plain(*args)
-        batch = DividedBatch(memory, self._net, self._plain, args, samples)
+        batch = MXNetDividedBatch(memory, self._net, self._plain, args, samples)
         return batch.forward() if batch.is_divisible else self._plain(*args)
 
 
-class DividedBatch(DividedCall):
+class MXNetDividedBatch(DividedCall):
     """One call of a net with a batch, while autograd records."""
 
     model: Block

@@ -18,7 +18,7 @@ from worker_hooks.weight_samples import WeightSamples, part_of
 TOLERANCE = 2e-4  # two processors may round each step differently
 
 
-class TrainedParameters:
+class MXNetParameters:
     """The parameters of `net` and `trainer` by name, and those of them that are trained."""
 
     def __init__(self, net: Block, trainer: Trainer) -> None:

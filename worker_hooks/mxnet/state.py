@@ -16,85 +16,97 @@ from numpy.typing import NDArray
 
 from dynamix_ps.errors import CheckpointError
 from worker_hooks.checkpoint import FORMAT, Position, check_format
+from worker_hooks.model_state import ModelState
 from worker_hooks.saved_fields import read_list, read_number, read_table, read_whole, wrong
 
 _REST = "rest.json"
 _ARRAY = "array in this archive"  # key of a dict that stands for an array
 
 
-def write(nets: Sequence[Block], trainers: Sequence[Trainer], position: Position, out: BinaryIO) -> None:
-    """Parameters, running means and the like, optimizer states and `position`, bit for bit."""
-    arrays: dict[str, NDArray[Any]] = {}
-    for number, net in enumerate(nets):
-        for name, parameter in named_parameters(net).items():
-            arrays[f"models/{number}/{name}"] = parameter.data().asnumpy()
-    for number, trainer in enumerate(trainers):
-        for index, name in _trained(nets, trainer).items():
-            for leaf_number, leaf in enumerate(_leaves(trainer._updaters[0].states.get(index))):
-                arrays[f"optimizers/{number}/{name}/{leaf_number}"] = leaf.asnumpy()
-    rest = {
-        "format": FORMAT,
-        "position": _plain(position.pack(), "position", arrays),
-        "optimizers": [
-            {
-                "kind": type(trainer._optimizer).__name__,
-                "numbers": numbers(trainer),
-                "updates": {
-                    name: trainer._optimizer._index_update_count.get(index)
-                    for index, name in _trained(nets, trainer).items()
-                },
-            }
-            for trainer in trainers
-        ],
-    }
-    arrays[_REST] = np.frombuffer(json.dumps(rest).encode(), dtype=np.uint8)
-    np.savez(out, **arrays)
+class MXNetState(ModelState):
+    """Parameters, running means and the like, and states of the optimizer, bit for bit."""
 
+    def __init__(self, net: Block, trainer: Trainer) -> None:
+        self._nets, self._trainers = [net], [trainer]
 
-def restore(packed: BinaryIO, nets: Sequence[Block], trainers: Sequence[Trainer]) -> Position:
-    """Put a state that `write` wrote into models and trainers; returns its position.
+    def write(self, position: Position, out: BinaryIO) -> None:
+        nets, trainers = self._nets, self._trainers
+        arrays: dict[str, NDArray[Any]] = {}
+        for number, net in enumerate(nets):
+            for name, parameter in named_parameters(net).items():
+                arrays[f"models/{number}/{name}"] = parameter.data().asnumpy()
+        for number, trainer in enumerate(trainers):
+            for index, name in _trained(nets, trainer).items():
+                for leaf_number, leaf in enumerate(_leaves(trainer._updaters[0].states.get(index))):
+                    arrays[f"optimizers/{number}/{name}/{leaf_number}"] = leaf.asnumpy()
+        rest = {
+            "format": FORMAT,
+            "position": _plain(position.pack(), "position", arrays),
+            "optimizers": [
+                {
+                    "kind": type(trainer._optimizer).__name__,
+                    "numbers": numbers(trainer),
+                    "updates": {
+                        name: trainer._optimizer._index_update_count.get(index)
+                        for index, name in _trained(nets, trainer).items()
+                    },
+                }
+                for trainer in trainers
+            ],
+        }
+        arrays[_REST] = np.frombuffer(json.dumps(rest).encode(), dtype=np.uint8)
+        np.savez(out, **arrays)
 
-    Raises CheckpointError, which names the first field that is damaged or not of these models. Nothing is changed then.
-    """
-    try:
-        with np.load(packed, allow_pickle=False) as archive:
-            arrays = {name: archive[name] for name in archive.files}
-        rest = json.loads(arrays.pop(_REST).tobytes(), object_hook=lambda table: _array_or_table(table, arrays))
-    except Exception as error:  # zip, NumPy and JSON raise many types for damaged bytes
-        raise CheckpointError(f"not a complete checkpoint of MXNet ({type(error).__name__}: {error})") from error
-    check_format(rest.get("format") if isinstance(rest, dict) else None)
-    read_table(rest, "checkpoint", ("format", "position", "optimizers"))
-    position = Position.unpack(rest["position"])
-    wanted = {
-        f"models/{number}/{name}": parameter
-        for number, net in enumerate(nets)
-        for name, parameter in named_parameters(net).items()
-    }
-    _check_models(arrays, wanted)
-    tables = read_list(rest["optimizers"], "optimizers", len(trainers))
-    states = [
-        _optimizer_states(arrays, tables[number], nets, trainer, f"optimizers/{number}")
-        for number, trainer in enumerate(trainers)
-    ]
-    for name, parameter in wanted.items():
-        parameter.set_data(mx.nd.array(arrays[name], dtype=arrays[name].dtype))
-    for trainer, table, found in zip(trainers, tables, states, strict=True):
-        updater = trainer._updaters[0]
-        updater.states.clear()
-        for index, (name, state) in found.items():
-            updater.states[index], updater.states_synced[index] = state, True
-            trainer._optimizer._index_update_count[index] = table["updates"][name]
-        vars(trainer._optimizer).update(table["numbers"])
-    return position
+    def restore(self, packed: BinaryIO) -> Position:
+        """Raises CheckpointError, which names the first field that is damaged or not of these models.
 
+        Nothing is changed then.
+        """
+        nets, trainers = self._nets, self._trainers
+        try:
+            with np.load(packed, allow_pickle=False) as archive:
+                arrays = {name: archive[name] for name in archive.files}
+            rest = json.loads(arrays.pop(_REST).tobytes(), object_hook=lambda table: _array_or_table(table, arrays))
+        except Exception as error:  # zip, NumPy and JSON raise many types for damaged bytes
+            raise CheckpointError(f"not a complete checkpoint of MXNet ({type(error).__name__}: {error})") from error
+        check_format(rest.get("format") if isinstance(rest, dict) else None)
+        read_table(rest, "checkpoint", ("format", "position", "optimizers"))
+        position = Position.unpack(rest["position"])
+        wanted = {
+            f"models/{number}/{name}": parameter
+            for number, net in enumerate(nets)
+            for name, parameter in named_parameters(net).items()
+        }
+        _check_models(arrays, wanted)
+        tables = read_list(rest["optimizers"], "optimizers", len(trainers))
+        states = [
+            _optimizer_states(arrays, tables[number], nets, trainer, f"optimizers/{number}")
+            for number, trainer in enumerate(trainers)
+        ]
+        for name, parameter in wanted.items():
+            parameter.set_data(mx.nd.array(arrays[name], dtype=arrays[name].dtype))
+        for trainer, table, found in zip(trainers, tables, states, strict=True):
+            updater = trainer._updaters[0]
+            updater.states.clear()
+            for index, (name, state) in found.items():
+                updater.states[index], updater.states_synced[index] = state, True
+                trainer._optimizer._index_update_count[index] = table["updates"][name]
+            vars(trainer._optimizer).update(table["numbers"])
+        return position
 
-def storable(state: Any, where: str) -> Any:
-    """The same. `where`: its name in an error.
+    def storable(self, state: Any, where: str) -> Any:
+        """The same. `where`: its name in an error.
 
-    Raises CheckpointError unless a checkpoint can hold it: numbers, text, arrays, and lists and dicts of them.
-    """
-    json.dumps(_plain(state, where, {}))
-    return state
+        Raises CheckpointError unless a checkpoint can hold it: numbers, text, arrays, and lists and dicts of them.
+        """
+        json.dumps(_plain(state, where, {}))
+        return state
+
+    def hyperparameters(self) -> dict[str, int | float]:
+        return numbers(self._trainers[0])
+
+    def set_hyperparameters(self, saved: Any) -> None:
+        vars(self._trainers[0]._optimizer).update(saved)
 
 
 def _plain(value: Any, where: str, arrays: dict[str, NDArray[Any]]) -> Any:

@@ -2,6 +2,7 @@
 
   join             attach(), before_all() and shards(): how a script joins the other workers
   adapter          what a training does in its own way in torch
+  script_calls     what a script calls in torch by itself, and what it means for its training
   step_hooks       around every step of an optimizer
   watched_calls    what the script calls in torch itself
   loss_graph       whether a loss is a mean over samples, as far as its graph shows

@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -24,7 +24,6 @@ from worker_hooks.data_source import DataSource
 from worker_hooks.memory_ceiling import MemoryCeiling
 from worker_hooks.shard_list import Shards
 from worker_hooks.stream_source import ShardSource
-from worker_hooks.torch import state as torch_state
 from worker_hooks.torch import watched_calls
 from worker_hooks.torch.averages import AVERAGES, WeightAverages
 from worker_hooks.torch.batch_of_loss import batch_of
@@ -37,18 +36,19 @@ from worker_hooks.torch.iterable import IterableSource
 from worker_hooks.torch.loader import CLOSED, RunBatchSampler, TorchLoader, check_loader
 from worker_hooks.torch.loss_graph import LossCheck
 from worker_hooks.torch.memory import TorchMemory
-from worker_hooks.torch.micro_batches import MicroBatchedForward
-from worker_hooks.torch.parameters import TrainedParameters
+from worker_hooks.torch.parameters import TorchParameters
 from worker_hooks.torch.schedulers import Schedulers
+from worker_hooks.torch.script_calls import ScriptCalls
+from worker_hooks.torch.state import TorchState
 from worker_hooks.torch.state_copy import copy_state
-from worker_hooks.torch.step_hooks import StepHooks, is_left_out
-from worker_hooks.torch.storable import storable
+from worker_hooks.torch.step_hooks import is_left_out
 from worker_hooks.torch.summed_gradients import SummedGradients
-from worker_hooks.torch.worker_batches import ForwardOfWorkers, WorkerBatches
 
 if TYPE_CHECKING:
     from worker_hooks.session import Session
     from worker_hooks.settings import Settings
+    from worker_hooks.torch.micro_batches import TorchMicroBatchedForward
+    from worker_hooks.torch.worker_batches import WorkerBatches
     from worker_hooks.training import Training
 
 open_adapters: list[TorchAdapter] = []
@@ -58,8 +58,8 @@ class TorchAdapter(Adapter):
     """The models and the optimizers of one training in torch.
 
     Attributes:
-        stepped_by: `optimizers`, and those of later phases.
         parameters: what is trained.
+        calls: of the script in torch.
     """
 
     framework = "torch"
@@ -69,11 +69,11 @@ class TorchAdapter(Adapter):
     computes_for_several = True
     training: Training
     memory: TorchMemory
+    calls: ScriptCalls
     averages: WeightAverages | None = None
-    _forwards: Sequence[MicroBatchedForward] = ()
-    _in_backward = False
+    _batches: WorkerBatches | None = None  # of a process that computes for several workers
+    _forwards: Sequence[TorchMicroBatchedForward] = ()
     _loader: DataLoader[Any] | None = None  # with `batch_sampler()`, that the batches come from
-    _additions = 0  # gradients that were added outside run.backward(), as far as their losses are known
 
     def __init__(
         self,
@@ -83,18 +83,15 @@ class TorchAdapter(Adapter):
     ) -> None:
         """`ema_decay`: of averages of the weights; none: there are no averages."""
         self.models, self.optimizers, self._ema_decay = models, optimizers, ema_decay
+        self.state = TorchState(models, optimizers)
         self._compiled = CompiledGraphs()
-        self.parameters, self._script_hooks = TrainedParameters(models, optimizers), GradientHooks()
+        self.parameters, self._script_hooks = TorchParameters(models, optimizers), GradientHooks()
         self._summed, self._loss_check = SummedGradients(self.parameters), LossCheck()
-        self._hooks: list[Any] = []
         self._schedulers = Schedulers()
-        self.stepped_by: list[torch.optim.Optimizer] = []
 
     def attached(self, training: Training) -> None:
         self.training = training
-        for optimizer in self.optimizers:
-            self.hook_steps(optimizer)
-        watched_calls.watch(self)
+        self.calls = ScriptCalls(training, self.optimizers, self.parameters, self._script_hooks, self._summed)
         open_adapters.append(self)
         if self._ema_decay is not None:
             self.averages = WeightAverages(self.parameters, self._ema_decay, training.plans.reference_batch)
@@ -142,20 +139,12 @@ class TorchAdapter(Adapter):
                     "a DataLoader with run.batch_sampler() has another data set than attach() got; pass the same object"
                 )
             source = TorchLoader(loader, training.session.settings.prefetch, training.data.stream.seed)
-            training.data.load_with(source, training.sums, training.plans)
+            training.sums.announce("a loop over a DataLoader with run.batch_sampler()")
+            training.data.load_with(source, training.plans, training.sums.prefix)
             self._loader = loader
         return training.loops.batches(1, None)
 
-    # -- what the script calls in torch (watched_calls.py) ------------------------------------------------------------
-
-    def sees_backward(self, losses: Sequence[torch.Tensor]) -> None:
-        """A backward outside `run.backward()` is about to add to the gradients of the batch that its loss is of."""
-        if self._in_backward:
-            return
-        if self.training.loops.taken.is_open:
-            self.training.loops.settle(losses[0])
-        if self.training.sums.reduction.kind == "sum" and not self.training.sums.has_local:
-            self._summed.note()
+    # -- what happens in an iteration ---------------------------------------------------------------------------------
 
     def has_mixed_gradients(self) -> bool:
         return self._summed.are_among(self._exchange.touched)
@@ -163,78 +152,8 @@ class TorchAdapter(Adapter):
     def drop_summed_gradients(self) -> bool:
         return self._summed.drop(self._exchange.touched)
 
-    def saw_backward(self, losses: Sequence[torch.Tensor]) -> None:
-        """A backward outside `run.backward()` has added to the gradients of the present batch: its loss counts too."""
-        if self._in_backward or not self.training.now.has_batch:
-            return
-        if self._exchange.additions == self._additions and not self.has_unseen():
-            return
-        self._additions = self._exchange.additions
-        values = [float(loss.detach()) / watched_calls.scale_of(loss) for loss in losses if loss.numel() == 1]
-        self.training.now.add_loss(sum(values))
-
     def has_unseen(self) -> bool:
-        """Whether parameters that were thawed or added for the present batch have gradients of it already."""
-        return self.parameters.changed() and any(
-            p.requires_grad and self._exchange.lacks(p) for p in self.parameters.with_gradient()
-        )
-
-    def saw_hook(self, tensor: torch.Tensor) -> None:
-        """The script has registered a hook on the gradient of `tensor`."""
-        self._script_hooks.take_over((name, p) for name, p in self.parameters.trained.items() if p is tensor)
-
-    def sees_step(self, optimizer: torch.optim.Optimizer) -> None:
-        """Take over an optimizer that attach() does not know, if its gradients are summed.
-
-        Raises TrainingError, before it steps, if they are not.
-        """
-        if any(optimizer in one.stepped_by for one in open_adapters):
-            return
-        stepped = [p for group in optimizer.param_groups for p in group["params"] if isinstance(p, torch.nn.Parameter)]
-        if not any(p.requires_grad for p in stepped):
-            return  # frozen layers belong to every training and to none
-        if summed := next((one for one in open_adapters if one.sums(stepped)), None):
-            summed.hook_steps(optimizer)
-        elif self.training.session.workers.count > 1:
-            raise TrainingError(
-                f"an optimizer ({type(optimizer).__name__}) steps parameters that no training sums, so their gradients "
-                "would be those of this worker alone; pass all models and optimizers to attach(): "
-                "attach([first, second], [first_optimizer, second_optimizer], data)"
-            )
-
-    def sums(self, parameters: Sequence[torch.nn.Parameter]) -> bool:
-        """Whether the gradients of all these parameters are summed in this training."""
-        return set(self.parameters.trained.values()).issuperset(p for p in parameters if p.requires_grad)
-
-    def hook_steps(self, optimizer: torch.optim.Optimizer) -> None:
-        """From now on steps of `optimizer` belong to this training."""
-        self.stepped_by.append(optimizer)
-        number = len(self.stepped_by)
-
-        def before_step() -> float:
-            self._check_global(optimizer)
-            return self.training.before_step(number)
-
-        self._hooks += StepHooks(optimizer, before_step, partial(self.training.after_step, number)).install()
-
-    def _check_global(self, optimizer: torch.optim.Optimizer) -> None:
-        """Raises TrainingError if a gradient that `optimizer` would step is of this worker alone."""
-        touched = self._exchange.touched
-        if touched and any(p in touched for group in optimizer.param_groups for p in group["params"]):
-            raise TrainingError(
-                "loss.backward() has added gradients of this worker alone since run.backward(); "
-                "call run.backward(loss) for the last loss before optimizer.step()"
-            )
-        if self.training.session.workers.count == 1:
-            return
-        for name, parameter in self.parameters.frozen.items():
-            if not self._exchange.is_global(parameter) and any(
-                parameter is one for group in optimizer.param_groups for one in group["params"]
-            ):
-                raise TrainingError(
-                    f"parameter {name} was trained for a while between two sums, so its gradient is that of this "
-                    "worker alone; freeze and thaw parameters at the begin of the loop body, or call zero_grad() first"
-                )
+        return self.calls.has_unseen()
 
     def batch_begun(self) -> None:
         if self.averages is not None:
@@ -244,13 +163,13 @@ class TorchAdapter(Adapter):
         self._compiled.iteration_complete()
 
     def stepped(self, optimizer: int, batch_size: float, steps: int) -> None:
-        if self.averages is not None and not is_left_out(self.stepped_by[optimizer - 1]):
+        if self.averages is not None and not is_left_out(self.calls.stepped_by[optimizer - 1]):
             self.averages.stepped(batch_size)
-        if steps <= len(self.stepped_by):  # the first steps have made the optimizers' states
+        if steps <= len(self.calls.stepped_by):  # the first steps have made the optimizers' states
             self.memory.ceiling.prove_anew()
 
     def look_up_schedules(self) -> None:
-        self._schedulers.look_up(self.stepped_by)
+        self._schedulers.look_up(self.calls.stepped_by)
 
     def missed_ends(self, passes: int) -> Iterable[str]:
         return self._schedulers.missed_ends(passes)
@@ -279,7 +198,7 @@ class TorchAdapter(Adapter):
     def setting(self) -> str:
         told = [
             f"{name} {group[name]}"
-            for optimizer in self.stepped_by
+            for optimizer in self.calls.stepped_by
             for group in optimizer.param_groups
             for name in ("lr", "momentum", "betas", "weight_decay")
             if name in group
@@ -314,28 +233,30 @@ class TorchAdapter(Adapter):
         return TorchExchange(parameters.trained, parameters.norms, comm, bucket_bytes, prefix, workers, hooks)
 
     def squared_norms(self, whole: float) -> Sequence[float]:
-        if not isinstance(self.memory, WorkerBatches):
+        if self._batches is None:
             return (whole,)
         if math.isnan(whole):
             return (whole,) * len(self.training.session.workers.here)
-        return self.memory.squared_norms(self._exchange.gradient(), self._exchange.weight)
+        return self._batches.squared_norms(self._exchange.gradient(), self._exchange.weight)
 
     def make_memory(self, ceiling: MemoryCeiling, tell: Callable[[str], None], training: Training) -> TorchMemory:
         here, now = training.session.workers.here, training.now
         if len(here) > 1:
+            from worker_hooks.torch.worker_batches import ForwardOfWorkers, WorkerBatches
+
             batches = WorkerBatches(self.parameters, lambda: now, here, lambda: training.backward.measures)
             self._forwards = [ForwardOfWorkers(batches, model) for model in self.models]
-            self.memory = batches
+            self.memory = self._batches = batches
         else:
             self.memory = memory = TorchMemory(ceiling, self.parameters, lambda: now, tell)
             if ceiling.is_needed:
-                self._forwards = [MicroBatchedForward(memory, model) for model in self.models]
+                from worker_hooks.torch.micro_batches import TorchMicroBatchedForward
+
+                self._forwards = [TorchMicroBatchedForward(memory, model) for model in self.models]
         return self.memory
 
     def detach(self) -> None:
-        for hook in self._hooks:
-            hook.remove()
-        watched_calls.unwatch(self)
+        self.calls.close()
         self._script_hooks.close()
         for forward in self._forwards:
             forward.remove()
@@ -343,31 +264,10 @@ class TorchAdapter(Adapter):
         if made := self._compiled.made:
             self.training.session.reporter.event("compiled", graphs=made, later=self._compiled.made_later)
 
-    def write(self, position: Position, out: BinaryIO) -> None:
-        torch_state.write(self.models, self.optimizers, position, out)
-
-    def restore(self, packed: BinaryIO) -> Position:
-        return torch_state.restore(packed, self.models, self.optimizers)
-
-    def send_state(self, position: Position, out: BinaryIO) -> None:
-        torch_state.send(self.models, self.optimizers, position, out)
-
-    def receive_state(self, state: BinaryIO) -> Position:
-        return torch_state.receive(state, self.models, self.optimizers)
-
     def copy_state(self, position: Callable[[], Position], registered: Iterable[Any]) -> Callable[[], None]:
         averages = [one for one in registered if isinstance(one, torch.nn.Module)]
         own = () if self.averages is None else (self.averages,)
-        return copy_state([*self.models, *averages], tuple(self.stepped_by), own)
-
-    def storable(self, state: Any, where: str) -> Any:
-        return storable(state, where)
-
-    def hyperparameters(self) -> Any:
-        return torch_state.hyperparameters(self.optimizers)
-
-    def set_hyperparameters(self, saved: Any) -> None:
-        torch_state.set_hyperparameters(self.optimizers, saved)
+        return copy_state([*self.models, *averages], tuple(self.calls.stepped_by), own)
 
     def source_of(self, data: Any, settings: Settings, seed: int = 0, like: DataSource | None = None) -> DataSource:
         if isinstance(data, DataSource):
@@ -387,11 +287,8 @@ class TorchAdapter(Adapter):
         if self.training.now.units == 0 and not (isinstance(loss, torch.Tensor) and loss.requires_grad):
             return  # the loss of a worker without units may be a number
         self.memory.check_called()
-        self._in_backward = True
-        try:
+        with self.calls.in_backward():
             loss.backward()
-        finally:
-            self._in_backward = False
 
     def refused(self, loss: Any) -> str:
         now, sums, session = self.training.now, self.training.sums, self.training.session

@@ -29,7 +29,7 @@ from torch.optim.swa_utils import get_ema_multi_avg_fn
 
 from dynamix_ps.errors import CheckpointError, TrainingError
 from worker_hooks.saved_fields import read_number, read_table
-from worker_hooks.torch.parameters import TrainedParameters, precise
+from worker_hooks.torch.parameters import TorchParameters, precise
 
 AVERAGES = "averaged weights"  # their name in checkpoints, which no object of the script can have
 Key = torch.Tensor | tuple[nn.Module, str]  # a parameter; a buffer by its module and its name there
@@ -51,7 +51,7 @@ class WeightAverages:
     another one takes its place.
     """
 
-    def __init__(self, parameters: TrainedParameters, decay: float, reference_batch: float) -> None:
+    def __init__(self, parameters: TorchParameters, decay: float, reference_batch: float) -> None:
         """`reference_batch`: B0. Raises TrainingError for a decay that is none."""
         if not 0 < decay < 1:
             raise TrainingError(

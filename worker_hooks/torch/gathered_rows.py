@@ -24,7 +24,7 @@ _SEED = 1  # of the directions in which gradients are looked at: the same on all
 
 def gather(training: Training, tensor: torch.Tensor) -> torch.Tensor:
     """What `run.gather` returns."""
-    session, gathers, loops = training.session, training.sums.gathers, training.loops
+    session, gathers, loops = training.session, training.gathers, training.loops
     if not isinstance(tensor, torch.Tensor) or not tensor.dim() or tensor.layout != torch.strided:
         found = type(tensor).__name__ if not isinstance(tensor, torch.Tensor) else f"a {tensor.layout} tensor of shape"
         shape = f" {tuple(tensor.shape)}" if isinstance(tensor, torch.Tensor) else ""

@@ -12,7 +12,7 @@ from worker_hooks.worker_memory import WorkerMemory
 
 if TYPE_CHECKING:
     from worker_hooks.iteration import IterationInFlight
-    from worker_hooks.torch.parameters import TrainedParameters
+    from worker_hooks.torch.parameters import TorchParameters
 
 
 class TorchMemory(WorkerMemory):
@@ -21,7 +21,7 @@ class TorchMemory(WorkerMemory):
     def __init__(
         self,
         ceiling: MemoryCeiling,
-        parameters: TrainedParameters,
+        parameters: TorchParameters,
         in_flight: Callable[[], IterationInFlight],
         tell: Callable[[str], None],
     ) -> None:

@@ -35,7 +35,7 @@ from worker_hooks.torch.repeatable import ForwardState
 _SAME_IN_HALVES = 0.05
 
 
-class MicroBatchedForward:
+class TorchMicroBatchedForward:
     """Takes the place of `model.forward`."""
 
     _busy = False  # a model inside of another one is part of its micro-batches
@@ -61,20 +61,20 @@ class MicroBatchedForward:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         memory, samples = self._memory, self._memory.samples_in_flight()
         ceiling = memory.ceiling
-        whole = not samples or MicroBatchedForward._busy or not torch.is_grad_enabled()
+        whole = not samples or TorchMicroBatchedForward._busy or not torch.is_grad_enabled()
         if whole or (not ceiling.searches and ceiling.is_proven(samples)):
             return self._plain(*args, **kwargs)
-        batch = DividedBatch(memory, self._model, self._plain, args, kwargs, samples)
+        batch = TorchDividedBatch(memory, self._model, self._plain, args, kwargs, samples)
         if not batch.is_divisible:
             return self._plain(*args, **kwargs)
-        MicroBatchedForward._busy = True
+        TorchMicroBatchedForward._busy = True
         try:
             return self._divided(batch, samples)
         finally:
             memory.tell_failures()
-            MicroBatchedForward._busy = False
+            TorchMicroBatchedForward._busy = False
 
-    def _divided(self, batch: DividedBatch, samples: int) -> Any:
+    def _divided(self, batch: TorchDividedBatch, samples: int) -> Any:
         memory, ceiling = self._memory, self._memory.ceiling
         smallest = memory.smallest_micro_batch()
         before = ForwardState(self._model)
@@ -99,7 +99,7 @@ class MicroBatchedForward:
             memory.did_not_fit(at_once, told)
 
 
-class DividedBatch(DividedCall):
+class TorchDividedBatch(DividedCall):
     """One call of a model with a batch."""
 
     keeps_graphs: ClassVar[bool] = False  # of all micro-batches: nothing is repeated, and nothing saved
@@ -314,7 +314,7 @@ class _MicroBatches(torch.autograd.Function):
     """From the inputs and parameters to the outputs of all micro-batches."""
 
     @staticmethod
-    def forward(ctx: Any, batch: DividedBatch, outputs: list[torch.Tensor], *inputs: torch.Tensor) -> Any:
+    def forward(ctx: Any, batch: TorchDividedBatch, outputs: list[torch.Tensor], *inputs: torch.Tensor) -> Any:
         ctx.batch = batch
         ctx.set_materialize_grads(False)
         ctx.mark_non_differentiable(*(one for one in outputs if not (one.is_floating_point() or one.is_complex())))

@@ -19,7 +19,7 @@ _DISTRIBUTED = ("DistributedDataParallel", "FullyShardedDataParallel")
 HALVES = (torch.float16, torch.bfloat16)
 
 
-class TrainedParameters:
+class TorchParameters:
     """The parameters of `models` and `optimizers` by name, and those of them that are trained."""
 
     def __init__(self, models: Sequence[nn.Module], optimizers: Sequence[torch.optim.Optimizer]) -> None:

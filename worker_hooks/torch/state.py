@@ -11,112 +11,95 @@ import torch
 
 from dynamix_ps.errors import CheckpointError
 from worker_hooks.checkpoint import FORMAT, Position, check_format
+from worker_hooks.model_state import ModelState
 from worker_hooks.saved_fields import read_list, read_table, wrong
 from worker_hooks.torch import tensors_apart
 from worker_hooks.torch.parameters import parameters_of_no_model
 from worker_hooks.torch.storable import storable
 
 
-def write(
-    models: Sequence[torch.nn.Module],
-    optimizers: Sequence[torch.optim.Optimizer],
-    position: Position,
-    out: BinaryIO,
-) -> None:
-    """Parameters, buffers, parameters of optimizers alone, optimizer states and `position`, bit for bit.
+class TorchState(ModelState):
+    """Parameters, buffers, parameters of optimizers alone, and states of optimizers, bit for bit."""
 
-    Raises CheckpointError, which names the key, for a state that could not be read back.
-    """
-    torch.save(_gathered(models, optimizers, position), out)
+    def __init__(self, models: Sequence[torch.nn.Module], optimizers: Sequence[torch.optim.Optimizer]) -> None:
+        self._models, self._optimizers = models, optimizers
 
+    def write(self, position: Position, out: BinaryIO) -> None:
+        """Raises CheckpointError, which names the key, for a state that could not be read back."""
+        torch.save(self._gathered(position), out)
 
-def send(
-    models: Sequence[torch.nn.Module],
-    optimizers: Sequence[torch.optim.Optimizer],
-    position: Position,
-    out: BinaryIO,
-) -> None:
-    """The same for another worker."""
-    tensors_apart.write(_gathered(models, optimizers, position), out)
+    def send(self, position: Position, out: BinaryIO) -> None:
+        tensors_apart.write(self._gathered(position), out)
 
+    def _gathered(self, position: Position) -> dict[str, Any]:
+        others = parameters_of_no_model(self._models, self._optimizers)
+        return {
+            "format": FORMAT,
+            "models": [
+                storable(model.state_dict(), f"the state of model {number}")
+                for number, model in enumerate(self._models)
+            ],
+            "others": {name: one.detach() for name, one in others.items()},
+            "optimizers": [
+                {"kind": type(one).__name__, "state": storable(one.state_dict(), f"the state of optimizer {number}")}
+                for number, one in enumerate(self._optimizers)
+            ],
+            "position": position.pack(),
+        }
 
-def _gathered(
-    models: Sequence[torch.nn.Module], optimizers: Sequence[torch.optim.Optimizer], position: Position
-) -> dict[str, Any]:
-    return {
-        "format": FORMAT,
-        "models": [storable(model.state_dict(), f"the state of model {number}") for number, model in enumerate(models)],
-        "others": {name: one.detach() for name, one in parameters_of_no_model(models, optimizers).items()},
-        "optimizers": [
-            {"kind": type(one).__name__, "state": storable(one.state_dict(), f"the state of optimizer {number}")}
-            for number, one in enumerate(optimizers)
-        ],
-        "position": position.pack(),
-    }
+    def restore(self, packed: BinaryIO) -> Position:
+        """Raises CheckpointError, which names the first field that is damaged or not of these models.
 
+        Nothing is changed then.
+        """
+        try:
+            state = torch.load(packed, map_location="cpu", weights_only=True)
+        except Exception as error:  # torch.load raises many types for damaged bytes
+            raise CheckpointError(f"not a complete checkpoint of torch ({type(error).__name__}: {error})") from error
+        return self._put(state)
 
-def restore(
-    packed: BinaryIO, models: Sequence[torch.nn.Module], optimizers: Sequence[torch.optim.Optimizer]
-) -> Position:
-    """Put a state that `write` wrote into models and optimizers; returns its position.
+    def receive(self, state: BinaryIO) -> Position:
+        return self._put(tensors_apart.read(state))
 
-    Raises CheckpointError, which names the first field that is damaged or not of these models. Nothing is changed then.
-    """
-    try:
-        state = torch.load(packed, map_location="cpu", weights_only=True)
-    except Exception as error:  # torch.load raises many types for damaged bytes
-        raise CheckpointError(f"not a complete checkpoint of torch ({type(error).__name__}: {error})") from error
-    return _put(state, models, optimizers)
+    def _put(self, state: Any) -> Position:
+        models, optimizers = self._models, self._optimizers
+        check_format(state.get("format") if isinstance(state, dict) else None)
+        read_table(state, "checkpoint", ("format", "models", "others", "optimizers", "position"))
+        position = Position.unpack(state["position"])
+        model_states = read_list(state["models"], "models", len(models))
+        optimizer_states = read_list(state["optimizers"], "optimizers", len(optimizers))
+        for number, model in enumerate(models):
+            _check_tensors(model_states[number], model.state_dict(), f"models[{number}]")
+        others = parameters_of_no_model(models, optimizers)
+        _check_tensors(state["others"], others, "others")
+        for number, optimizer in enumerate(optimizers):
+            _check_optimizer(optimizer_states[number], optimizer, f"optimizers[{number}]")
+        try:
+            for model, saved in zip(models, model_states, strict=True):
+                model.load_state_dict(saved)
+            with torch.no_grad():
+                for name, parameter in others.items():
+                    parameter.copy_(state["others"][name])
+            for optimizer, saved in zip(optimizers, optimizer_states, strict=True):
+                optimizer.load_state_dict(saved["state"])
+        except (RuntimeError, ValueError, KeyError) as error:
+            raise CheckpointError(f"not of this model and optimizer: {error}") from error
+        return position
 
+    def storable(self, state: Any, where: str) -> Any:
+        return storable(state, where)
 
-def receive(
-    stream: BinaryIO, models: Sequence[torch.nn.Module], optimizers: Sequence[torch.optim.Optimizer]
-) -> Position:
-    """Put a state that `send` wrote on another worker into models and optimizers; returns its position.
+    def hyperparameters(self) -> list[list[dict[str, Any]]]:
+        """The settings of every parameter group."""
+        return [
+            [{name: value for name, value in group.items() if name != "params"} for group in optimizer.param_groups]
+            for optimizer in self._optimizers
+        ]
 
-    Raises PeerLostError if the stream breaks off, and CheckpointError as `restore` does. Nothing is changed then.
-    """
-    return _put(tensors_apart.read(stream), models, optimizers)
-
-
-def _put(state: Any, models: Sequence[torch.nn.Module], optimizers: Sequence[torch.optim.Optimizer]) -> Position:
-    check_format(state.get("format") if isinstance(state, dict) else None)
-    read_table(state, "checkpoint", ("format", "models", "others", "optimizers", "position"))
-    position = Position.unpack(state["position"])
-    model_states = read_list(state["models"], "models", len(models))
-    optimizer_states = read_list(state["optimizers"], "optimizers", len(optimizers))
-    for number, model in enumerate(models):
-        _check_tensors(model_states[number], model.state_dict(), f"models[{number}]")
-    others = parameters_of_no_model(models, optimizers)
-    _check_tensors(state["others"], others, "others")
-    for number, optimizer in enumerate(optimizers):
-        _check_optimizer(optimizer_states[number], optimizer, f"optimizers[{number}]")
-    try:
-        for model, saved in zip(models, model_states, strict=True):
-            model.load_state_dict(saved)
-        with torch.no_grad():
-            for name, parameter in others.items():
-                parameter.copy_(state["others"][name])
-        for optimizer, saved in zip(optimizers, optimizer_states, strict=True):
-            optimizer.load_state_dict(saved["state"])
-    except (RuntimeError, ValueError, KeyError) as error:
-        raise CheckpointError(f"not of this model and optimizer: {error}") from error
-    return position
-
-
-def hyperparameters(optimizers: Sequence[torch.optim.Optimizer]) -> list[list[dict[str, Any]]]:
-    """The settings of every parameter group, which schedulers change."""
-    return [
-        [{name: value for name, value in group.items() if name != "params"} for group in optimizer.param_groups]
-        for optimizer in optimizers
-    ]
-
-
-def set_hyperparameters(optimizers: Sequence[torch.optim.Optimizer], saved: list[list[dict[str, Any]]]) -> None:
-    """Put back what `hyperparameters` returned."""
-    for optimizer, groups in zip(optimizers, saved, strict=True):
-        for group, values in zip(optimizer.param_groups, groups, strict=True):
-            group.update(values)
+    def set_hyperparameters(self, saved: list[list[dict[str, Any]]]) -> None:
+        for optimizer, groups in zip(self._optimizers, saved, strict=True):
+            for group, values in zip(optimizer.param_groups, groups, strict=True):
+                group.update(values)
 
 
 def _check_tensors(saved: object, wanted: Mapping[str, Any], where: str) -> None:

@@ -6,13 +6,13 @@ from collections.abc import Collection
 
 import torch
 
-from worker_hooks.torch.parameters import TrainedParameters
+from worker_hooks.torch.parameters import TorchParameters
 
 
 class SummedGradients:
     """Those of all trained parameters. What the script has added by loss.backward() is no such gradient."""
 
-    def __init__(self, parameters: TrainedParameters) -> None:
+    def __init__(self, parameters: TorchParameters) -> None:
         self._parameters = parameters
         self._noted: set[torch.nn.Parameter] = set()
 

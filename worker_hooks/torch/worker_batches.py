@@ -23,13 +23,13 @@ from torch.utils import _pytree as pytree
 from dynamix_ps.errors import TrainingError
 from worker_hooks.memory_ceiling import MemoryCeiling
 from worker_hooks.torch.memory import TorchMemory
-from worker_hooks.torch.micro_batches import DividedBatch, MicroBatchedForward
+from worker_hooks.torch.micro_batches import TorchDividedBatch, TorchMicroBatchedForward
 from worker_hooks.torch.repeatable import ForwardState
 from worker_hooks.torch.running_statistics import RunningStatistics, batch_norms
 
 if TYPE_CHECKING:
     from worker_hooks.iteration import IterationInFlight
-    from worker_hooks.torch.parameters import TrainedParameters
+    from worker_hooks.torch.parameters import TorchParameters
 
 Gradients = dict[torch.nn.Parameter, torch.Tensor]
 
@@ -39,7 +39,7 @@ class WorkerBatches(TorchMemory):
 
     def __init__(
         self,
-        parameters: TrainedParameters,
+        parameters: TorchParameters,
         in_flight: Callable[[], IterationInFlight],
         here: range,
         measures: Callable[[], bool],
@@ -122,7 +122,7 @@ class WorkerBatches(TorchMemory):
         return [squares.get(place, math.nan) for place in range(len(self._here))]
 
 
-class ForwardOfWorkers(MicroBatchedForward):
+class ForwardOfWorkers(TorchMicroBatchedForward):
     """Takes the place of `model.forward`."""
 
     _memory: WorkerBatches
@@ -139,7 +139,7 @@ class ForwardOfWorkers(MicroBatchedForward):
         return self._of_workers(*args, **kwargs)
 
     def _of_workers(self, *args: Any, **kwargs: Any) -> Any:
-        if MicroBatchedForward._busy or not self._memory.divides(self._model, self._always):
+        if TorchMicroBatchedForward._busy or not self._memory.divides(self._model, self._always):
             return self._plain(*args, **kwargs)
         samples = self._memory.samples_in_flight()
         batch = _BatchOfWorkers(self._memory, self._model, self._plain, args, kwargs, samples)
@@ -149,19 +149,19 @@ class ForwardOfWorkers(MicroBatchedForward):
                 "this batch, so it cannot be divided among the workers of this rehearsal; call the model with the "
                 "whole batch in the first dimension"
             )
-        MicroBatchedForward._busy = True
+        TorchMicroBatchedForward._busy = True
         try:
             outputs = batch.forward(list(self._memory.bounds.values()))
             if self._is_first:
                 batch.check_means(outputs)
                 self._is_first, self._always = False, batch.has_means
         finally:
-            MicroBatchedForward._busy = False
+            TorchMicroBatchedForward._busy = False
         self._memory.joins_means |= batch.has_means
         return outputs
 
 
-class _BatchOfWorkers(DividedBatch):
+class _BatchOfWorkers(TorchDividedBatch):
     """One call of a model, with a micro-batch for every worker."""
 
     keeps_graphs = True

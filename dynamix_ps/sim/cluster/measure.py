@@ -17,7 +17,7 @@ from dynamix_ps.sim.cluster.cost import SEGMENT_BYTES, WindowTimes
 from dynamix_ps.sim.cluster.parameters import Mask, Parameters, Reals
 from dynamix_ps.sim.cluster.traces import Conditions
 
-NORM_EVERY = 10  # iterations between measured gradient norms, as in worker_hooks/training.py
+NORM_EVERY = 10  # iterations between measured gradient norms, as in worker_hooks/backward.py
 LOSS_SPREAD = np.float32(1.0)  # standard deviation of a sample's loss over its mean
 QUEUE_BYTES = np.float32(65536.0)  # waiting in a busy link or socket
 SERVER_CORES = np.float32(4.0)

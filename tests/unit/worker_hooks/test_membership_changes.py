@@ -170,7 +170,7 @@ def test_who_has_another_cluster_file_is_refused_before_it_takes_the_state() -> 
     training.session.arrive.return_value = Mock(handover=HANDOVER, or_closed=contextlib.nullcontext)
     with pytest.raises(TrainingError, match="differ in window: 50 on worker 0, 20 on worker 2; start all"):
         changes(training).arrive()
-    training.adapter.receive_state.assert_not_called()
+    training.adapter.state.receive.assert_not_called()
 
 
 def test_who_comes_late_and_knows_no_arbitrator_says_why() -> None:

@@ -88,7 +88,7 @@ def test_a_checkpoint_of_another_model_is_refused_before_anything_changes(saved)
         run = make_run()
         before = weights(run)
         with pytest.raises(CheckpointError, match=f"not of this model: {message}"):
-            run.adapter.restore(io.BytesIO(damaged_bytes(saved, models=[changed])))
+            run.adapter.state.restore(io.BytesIO(damaged_bytes(saved, models=[changed])))
         assert torch.equal(weights(run), before)
         run.close()
 

@@ -16,8 +16,8 @@ from dynamix_ps.errors import CheckpointError, PeerLostError  # noqa: E402
 from dynamix_ps.messages import Plan  # noqa: E402
 from worker_hooks.checkpoint import Position  # noqa: E402
 from worker_hooks.sampler import Cursor  # noqa: E402
-from worker_hooks.torch import state as torch_state  # noqa: E402
 from worker_hooks.torch import tensors_apart  # noqa: E402
+from worker_hooks.torch.state import TorchState  # noqa: E402
 
 PLACE = Position(7, Cursor(1, 3), Plan(2, (4, 4)), 0, 20, registered={"scheduler": {"last_epoch": 7}})
 
@@ -154,11 +154,11 @@ def test_a_training_goes_on_bit_for_bit_where_it_arrives() -> None:
     model, optimizer = trained(5)
     before = [p.clone() for p in model.state_dict().values()]
     out = io.BytesIO()
-    torch_state.send([model], [optimizer], PLACE, out)
+    TorchState([model], [optimizer]).send(PLACE, out)
     assert all(map(torch.equal, before, model.state_dict().values())), "it stays as it is where it comes from"
     out.seek(0)
     other, others_optimizer = trained(0)
-    assert torch_state.receive(out, [other], [others_optimizer]) == PLACE
+    assert TorchState([other], [others_optimizer]).receive(out) == PLACE
     for _ in range(3):
         step(model, optimizer)
         step(other, others_optimizer)
@@ -168,20 +168,20 @@ def test_a_training_goes_on_bit_for_bit_where_it_arrives() -> None:
 def test_what_breaks_off_changes_nothing() -> None:
     model, optimizer = trained(5)
     out = io.BytesIO()
-    torch_state.send([model], [optimizer], PLACE, out)
+    TorchState([model], [optimizer]).send(PLACE, out)
     other, others_optimizer = trained(0)
     before = [p.clone() for p in other.state_dict().values()]
     for length in (4, 100, out.tell() - 1):
         with pytest.raises(PeerLostError, match="too early"):
-            torch_state.receive(io.BytesIO(out.getvalue()[:length]), [other], [others_optimizer])
+            TorchState([other], [others_optimizer]).receive(io.BytesIO(out.getvalue()[:length]))
     assert all(map(torch.equal, before, other.state_dict().values())) and not others_optimizer.state
 
 
 def test_the_state_of_another_model_is_refused() -> None:
     model, optimizer = trained(1)
     out = io.BytesIO()
-    torch_state.send([model], [optimizer], PLACE, out)
+    TorchState([model], [optimizer]).send(PLACE, out)
     out.seek(0)
     other = torch.nn.Linear(6, 6)
     with pytest.raises(CheckpointError, match="not of this model"):
-        torch_state.receive(out, [other], [torch.optim.Adam(other.parameters())])
+        TorchState([other], [torch.optim.Adam(other.parameters())]).receive(out)

@@ -18,7 +18,7 @@ from tests.unit.worker_hooks.local_run import lines, make_data, open_run, settin
 from worker_hooks.run import Run
 from worker_hooks.session import Session
 from worker_hooks.torch.averages import WeightAverages
-from worker_hooks.torch.parameters import TrainedParameters
+from worker_hooks.torch.parameters import TorchParameters
 
 DECAY = 0.8
 
@@ -95,8 +95,8 @@ def test_one_large_batch_counts_as_two_small_ones():
     assert torch.allclose(found[0], found[1], rtol=1e-12)
 
 
-def known_of(*models: nn.Module) -> TrainedParameters:
-    known = TrainedParameters(models, [torch.optim.SGD([p for m in models for p in m.parameters()], lr=0.1)])
+def known_of(*models: nn.Module) -> TorchParameters:
+    known = TorchParameters(models, [torch.optim.SGD([p for m in models for p in m.parameters()], lr=0.1)])
     known.look_up()
     return known
 

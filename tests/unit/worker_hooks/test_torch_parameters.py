@@ -8,13 +8,13 @@ import pytest
 import torch
 from torch import nn
 
-from worker_hooks.torch.parameters import TrainedParameters, total_and_norm
+from worker_hooks.torch.parameters import TorchParameters, total_and_norm
 
 
 def test_workers_on_other_kinds_of_devices_train_other_parameters() -> None:
     told = []
     for device in ("cpu", "meta"):
-        parameters = TrainedParameters([], [])
+        parameters = TorchParameters([], [])
         parameters.trained = {"weight": nn.Parameter(torch.zeros(2, 3, device=device))}
         told.append(parameters.described())
     assert told == [{"weight": "(2, 3) float32"}, {"weight": "(2, 3) float32 on meta"}]

@@ -1,0 +1,158 @@
+"""What a script calls in torch by itself, and what it means for its training: backward passes, steps and hooks.
+
+watched_calls.py sees the calls.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from dynamix_ps.errors import TrainingError
+from worker_hooks.torch import watched_calls
+from worker_hooks.torch.gradient_hooks import GradientHooks
+from worker_hooks.torch.gradients import TorchExchange
+from worker_hooks.torch.parameters import TorchParameters
+from worker_hooks.torch.step_hooks import StepHooks
+from worker_hooks.torch.summed_gradients import SummedGradients
+
+if TYPE_CHECKING:
+    from worker_hooks.training import Training
+
+_open: list[ScriptCalls] = []
+
+
+class ScriptCalls:
+    """The calls that concern one training.
+
+    Attributes:
+        stepped_by: the optimizers of `attach`, and those of later phases.
+    """
+
+    def __init__(
+        self,
+        training: Training,
+        optimizers: Sequence[torch.optim.Optimizer],
+        parameters: TorchParameters,
+        script_hooks: GradientHooks,
+        summed: SummedGradients,
+    ) -> None:
+        """`summed`: what the last sum has left, where losses are sums."""
+        self._training, self._parameters = training, parameters
+        self._script_hooks, self._summed = script_hooks, summed
+        self._in_backward = False
+        self._additions = 0  # gradients that were added outside run.backward(), as far as their losses are known
+        self._hooks: list[Any] = []
+        self.stepped_by: list[torch.optim.Optimizer] = []
+        for optimizer in optimizers:
+            self.hook_steps(optimizer)
+        watched_calls.watch(self)
+        _open.append(self)
+
+    def close(self) -> None:
+        """The training is over."""
+        for hook in self._hooks:
+            hook.remove()
+        watched_calls.unwatch(self)
+        _open.remove(self)
+
+    @property
+    def _exchange(self) -> TorchExchange:
+        exchange = self._training.sums.exchange
+        assert isinstance(exchange, TorchExchange)
+        return exchange
+
+    @contextmanager
+    def in_backward(self) -> Iterator[None]:
+        """The backward pass in here is that of `run.backward()`."""
+        self._in_backward = True
+        try:
+            yield
+        finally:
+            self._in_backward = False
+
+    def sees_backward(self, losses: Sequence[torch.Tensor]) -> None:
+        """A backward outside `run.backward()` is about to add to the gradients of the batch that its loss is of."""
+        if self._in_backward:
+            return
+        if self._training.loops.taken.is_open:
+            self._training.loops.settle(losses[0])
+        if self._training.sums.reduction.kind == "sum" and not self._training.sums.has_local:
+            self._summed.note()
+
+    def saw_backward(self, losses: Sequence[torch.Tensor]) -> None:
+        """A backward outside `run.backward()` has added to the gradients of the present batch: its loss counts too."""
+        if self._in_backward or not self._training.now.has_batch:
+            return
+        if self._exchange.additions == self._additions and not self.has_unseen():
+            return
+        self._additions = self._exchange.additions
+        values = [float(loss.detach()) / watched_calls.scale_of(loss) for loss in losses if loss.numel() == 1]
+        self._training.now.add_loss(sum(values))
+
+    def has_unseen(self) -> bool:
+        """Whether parameters that were thawed or added for the present batch have gradients of it already."""
+        return self._parameters.changed() and any(
+            p.requires_grad and self._exchange.lacks(p) for p in self._parameters.with_gradient()
+        )
+
+    def saw_hook(self, tensor: torch.Tensor) -> None:
+        """The script has registered a hook on the gradient of `tensor`."""
+        self._script_hooks.take_over((name, p) for name, p in self._parameters.trained.items() if p is tensor)
+
+    def sees_step(self, optimizer: torch.optim.Optimizer) -> None:
+        """Take over an optimizer that attach() does not know, if its gradients are summed.
+
+        Raises TrainingError, before it steps, if they are not.
+        """
+        if any(optimizer in one.stepped_by for one in _open):
+            return
+        stepped = [p for group in optimizer.param_groups for p in group["params"] if isinstance(p, torch.nn.Parameter)]
+        if not any(p.requires_grad for p in stepped):
+            return  # frozen layers belong to every training and to none
+        if summed := next((one for one in _open if one.sums(stepped)), None):
+            summed.hook_steps(optimizer)
+        elif self._training.session.workers.count > 1:
+            raise TrainingError(
+                f"an optimizer ({type(optimizer).__name__}) steps parameters that no training sums, so their gradients "
+                "would be those of this worker alone; pass all models and optimizers to attach(): "
+                "attach([first, second], [first_optimizer, second_optimizer], data)"
+            )
+
+    def sums(self, parameters: Sequence[torch.nn.Parameter]) -> bool:
+        """Whether the gradients of all these parameters are summed in this training."""
+        return set(self._parameters.trained.values()).issuperset(p for p in parameters if p.requires_grad)
+
+    def hook_steps(self, optimizer: torch.optim.Optimizer) -> None:
+        """From now on steps of `optimizer` belong to this training."""
+        self.stepped_by.append(optimizer)
+        number = len(self.stepped_by)
+
+        def before_step() -> float:
+            self._check_global(optimizer)
+            return self._training.before_step(number)
+
+        self._hooks += StepHooks(optimizer, before_step, partial(self._training.after_step, number)).install()
+
+    def _check_global(self, optimizer: torch.optim.Optimizer) -> None:
+        """Raises TrainingError if a gradient that `optimizer` would step is of this worker alone."""
+        touched = self._exchange.touched
+        if touched and any(p in touched for group in optimizer.param_groups for p in group["params"]):
+            raise TrainingError(
+                "loss.backward() has added gradients of this worker alone since run.backward(); "
+                "call run.backward(loss) for the last loss before optimizer.step()"
+            )
+        if self._training.session.workers.count == 1:
+            return
+        for name, parameter in self._parameters.frozen.items():
+            if not self._exchange.is_global(parameter) and any(
+                parameter is one for group in optimizer.param_groups for one in group["params"]
+            ):
+                raise TrainingError(
+                    f"parameter {name} was trained for a while between two sums, so its gradient is that of this "
+                    "worker alone; freeze and thaw parameters at the begin of the loop body, or call zero_grad() first"
+                )
