@@ -40,7 +40,7 @@ class Data:
     """
 
     look: Fingerprint
-    lengths: NDArray[np.int64] | None
+    lengths: NDArray[np.int64] | None = None
     stream: Batches
     sampler: GlobalSampler
     pass_batch: int

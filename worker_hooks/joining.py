@@ -62,14 +62,13 @@ def join(adapter: Adapter, data: Any, session: Session, given: Attached = Attach
     samples = Data(data, session, adapter, own_seed)
     training = Training(adapter, samples, session, f"dynamix.{next(_attached)}")
     check_possible(session, adapter, samples.source)
-    way = _come_late if session.comm.late else _start_together
-    start, file = way(training, given, own_seed)
+    late = session.comm.late  # until it has arrived
+    start, file = (_come_late if late else _start_together)(training, given, own_seed)
     if start.seed != own_seed:
         rank, whose = session.workers.here.start, "the checkpoint's" if settings.resume else "rank 0's"
         logger.warning("worker %d: seed %d is not used, %s is: %d", rank, own_seed, whose, start.seed)
     training.begin_at(start)
-    if session.comm.late:
-        assert training.membership is not None
+    if late and training.membership is not None:
         training.membership.catch_up()
     training.attached(start, file)
     return Run(training)
