@@ -44,7 +44,7 @@
   entries          which workers and servers enter it while it trains, and with which iteration
   units            what sizes are worth where losses are means over tokens
   reduction        what gradients count with where losses are sums, not means
-  learning_rate    the factor on the learning rate: it follows the global batch, times what was decided
+  learning_rate    the factor on the learning rate: it follows the global batch, times what the guard leaves
   schedules        schedules by number of steps that training ends far from their end
   rate_guard       takes the weights back and halves the learning rate when the loss rises
   loss_watch       whether the loss rises beyond its noise

@@ -65,14 +65,7 @@ class Plans:
         self.switch = PlanSwitch(
             start.plan, self.lag, settings.bounds, settings.keep, settings.slot_sizes, workers.later
         )
-        self.rate = LearningRate(
-            settings.lr_rule,
-            start.reference_batch,
-            workers.count,
-            start.noise,
-            settings.decides_rate,
-            start.lr_guard,
-        )
+        self.rate = LearningRate(settings.lr_rule, start.reference_batch, workers.count, start.noise, start.lr_guard)
         self.renew_guard()
         self.worth = SizeWorth(start.units)
         self.applied = start.plan.version
@@ -84,7 +77,7 @@ class Plans:
 
     def renew_guard(self) -> None:
         """The guard forgets what it knows, such as where a worker enters that cannot know it."""
-        if not self._settings.decides_rate:
+        if not self._settings.guards_rate:
             return
         from worker_hooks.rate_guard import RateGuard
 
@@ -129,10 +122,6 @@ class Plans:
         self.switch.decide(iteration, view.agreed_version)
         if self.own_size is not None and (sizes := self.own_size.summed(told, view.present)):
             self.switch.choose(iteration, sizes)
-
-    def decided_rate(self, plan: Plan) -> float:
-        """What `plan` and guard have decided on, as a factor on the learning rate of the script."""
-        return self.rate.decided(plan.lr_factor)
 
     def shares(self, there: Sequence[int]) -> list[int]:
         """What the workers in the slots `there` score of a data set, in proportion to their batch sizes."""

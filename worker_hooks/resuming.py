@@ -29,7 +29,7 @@ def fresh_start(training: Training, first_plan: Plan, seed: int) -> Position:
     reference_batch = settings.reference_batch or first_plan.global_batch
     pass_batch = first_plan.global_batch if data.lengths is None else 1  # tokens have no last incomplete batch
     if settings.sizes:  # of the cluster file, whose arbitrator goes on from the training before
-        first_plan = replace(account.plan or first_plan, lr_factor=1.0)  # which was of that training
+        first_plan = account.plan or first_plan
         reference_batch = account.reference_batch or reference_batch
     return Position(
         iteration=0,
@@ -92,15 +92,14 @@ def for_this_run(start: Position, fresh: Position, settings: Settings) -> Positi
         reference_batch=start.reference_batch or fresh.reference_batch,
         pass_batch=start.pass_batch or fresh.pass_batch,
     )
-    decided = start.plan.lr_factor * start.lr_guard
-    if settings.decides_rate or (start.plan.lr_factor, start.lr_guard) == (1, 1):
+    if settings.guards_rate or start.lr_guard == 1:
         return replace(start, plan=plan)
     logger.warning(
-        "the checkpoint was trained with a decided factor %g on the learning rate, which is not used: the cluster "
-        "file has lr: %s in mode: %s",
-        *(decided, settings.lr, settings.mode),
+        "the checkpoint was trained with a guard that had left %g of the learning rate, which is not used: the "
+        "cluster file has lr: %s",
+        *(start.lr_guard, settings.lr),
     )
-    return replace(start, plan=replace(plan, lr_factor=1.0), lr_guard=1.0)
+    return replace(start, plan=plan, lr_guard=1.0)
 
 
 def tell_where_it_goes_on(training: Training, start: Position, file: Path | None = None) -> None:

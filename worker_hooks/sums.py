@@ -103,8 +103,8 @@ class Sums:
         """What this worker is about to do."""
         progress, stream = self.progress, self._data.stream
         setting = self._adapter.setting() + (f" loss scale {self.scale:g}" if self.scale != 1 else "")
-        if (decided := self._plans.decided_rate(progress.plan)) != 1:
-            setting += f" decided factor on the learning rate {decided!r}"
+        if (guard := self._plans.rate.guard) != 1:
+            setting += f" guard's factor on the learning rate {guard!r}"
         cursor = progress.cursor
         place = f"epoch {cursor.epoch}, sample {cursor.position}, seed {stream.seed}"
         if cursor.owed:

@@ -261,7 +261,7 @@ class Training:
             self.membership.admit(batch.iteration)
         if batch.plan.version != self.plans.applied:
             self.plans.applied = batch.plan.version
-            rate = self.plans.rate.step(batch.plan.global_batch, batch.plan.lr_factor)
+            rate = self.plans.rate.step(batch.plan.global_batch)
             self.observer.plan_applied(batch.plan, self.progress.iteration, rate.factor)
         self.replicas.follow_parameters(before_forward=True)
         self.now.begin(batch)
@@ -315,7 +315,7 @@ class Training:
         """
         self.evaluator.check_own_weights("optimizer.step()")
         now = self.now
-        now.rate = self.plans.rate.step(now.check_step(optimizer).batch_size, now.batch.plan.lr_factor)
+        now.rate = self.plans.rate.step(now.check_step(optimizer).batch_size)
         return now.rate.factor
 
     def after_step(self, optimizer: int = 0) -> None:

@@ -133,8 +133,9 @@ class ScriptCalls:
         number = len(self.stepped_by)
 
         def before_step() -> float:
+            factor = self._training.before_step(number)  # first: a worker without samples has no gradient of its own
             self._check_global(optimizer)
-            return self._training.before_step(number)
+            return factor
 
         self._hooks += StepHooks(optimizer, before_step, partial(self._training.after_step, number)).install()
 

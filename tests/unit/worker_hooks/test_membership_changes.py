@@ -28,7 +28,7 @@ def neighbours(rank: int = 0, leads: bool = True, followed: bool = True) -> Any:
     training = MagicMock()
     training.session.workers.here = range(rank, rank + 1)
     training.session.account.trainings = 1
-    training.session.settings.decides_rate, training.session.settings.min_workers = False, 1
+    training.session.settings.guards_rate, training.session.settings.min_workers = False, 1
     training.session.comm.tells_sums = followed
     training.session.offered.return_value = {1: NEWCOMER}
     training.session.take_in.return_value = HANDOVER.planned
@@ -69,7 +69,7 @@ def test_who_a_decision_is_without_gets_no_state() -> None:
 
 def test_who_follows_learns_the_plan_and_the_offers_behind_each_sum() -> None:
     """A sum has their numbers alone, and no coordinator tells it either in time."""
-    plan, offered, giver = Plan(7, (4, 4, 0, 2), 0.5), {3: NEWCOMER, 5: OTHER}, Mock()
+    plan, offered, giver = Plan(7, (4, 4, 0, 2)), {3: NEWCOMER, 5: OTHER}, Mock()
     training = neighbours()
     training.session.offered.return_value, training.plans.switch.held = offered, plan
     leader = changes(training)

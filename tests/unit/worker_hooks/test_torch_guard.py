@@ -32,12 +32,16 @@ def guarded_run(folder: Path | None = None, **changes: Any) -> Any:
 
 def used_rates(run: Any) -> list[float]:
     used: list[float] = []
-    run.adapter.optimizers[0].register_step_pre_hook(lambda *_: used.append(run.adapter.optimizers[0].param_groups[0]["lr"]))
+    run.adapter.optimizers[0].register_step_pre_hook(
+        lambda *_: used.append(run.adapter.optimizers[0].param_groups[0]["lr"])
+    )
     return used
 
 
 def state_of(run: Any) -> dict[str, Any]:
-    return copy.deepcopy({"model": run.adapter.models[0].state_dict(), "optimizer": run.adapter.optimizers[0].state_dict()["state"]})
+    return copy.deepcopy(
+        {"model": run.adapter.models[0].state_dict(), "optimizer": run.adapter.optimizers[0].state_dict()["state"]}
+    )
 
 
 def same(one: Any, other: Any) -> bool:
