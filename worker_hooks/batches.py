@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import chain
 from typing import Any, NamedTuple
 
@@ -178,7 +178,7 @@ class BatchStream(Batches):
             self._missed = [(iteration, pending)]  # until a batch is used that comes after them
         self._taken_over = False
         self._source.forget(cursor.owing(pending).complete_epochs)
-        planned: deque[Batch] = deque()  # without their data
+        planned: deque[tuple[int, Plan, Step, int, int]] = deque()  # batches without their data
         refused: list[TrainingError] = []  # an order that cannot be, found while batches before it are still to come
 
         def numbers() -> Iterator[NDArray[np.int64]]:
@@ -198,17 +198,17 @@ class BatchStream(Batches):
                     refused.append(error)
                     return
                 size = sum(step.spent[self._here.start : self._here.stop])
-                planned.append(Batch(number, plan, step, len(mine), size, None))
+                planned.append((number, plan, step, len(mine), size))
                 yield mine
                 place, number = step.next, number + 1
 
         with closing(self._load(numbers(), derived_seed(self.seed, self._here.start, iteration))) as loaded:
             for data in loaded:
-                batch = planned.popleft()
+                batch = Batch(*planned.popleft(), data)
                 self.pass_code = self._source.code_of_pass(self.seed, batch.step.cursor.epoch)
                 self._missed = [one for one in self._missed if one[0] >= batch.iteration]
                 self._source.forget(self.resumable(batch.step.cursor, batch.iteration + 1)[0].complete_epochs)
-                yield replace(batch, data=data)
+                yield batch
         if refused:
             raise refused[0]
 

@@ -77,6 +77,7 @@ class Bucket(ABC):
     rounded: int  # values at the beginning that are gradients: they may travel in half precision
     parameters: Sequence[Any]
     present: NDArray[np.bool_]  # shape (len(parameters),), when it is sent: this worker has a gradient
+    in_place = False  # the gradients of all parameters are where the sum arrives, so that none is to be delivered
     handle: int | None = None
 
     @abstractmethod
@@ -202,8 +203,10 @@ class GradientExchange:
         self.send_full()
         self._add_square(last)
         grad_sq = self._weighted_sq / self.weight**2 if self._measure and self.weight else float("nan")
-        present = np.concatenate([bucket.present for bucket in self.buckets])
-        self._encode(contribute(grad_sq), self._with_reached(present))
+        present = [bucket.present for bucket in self.buckets]
+        self._encode(
+            contribute(grad_sq), self._with_reached(present[0] if len(present) == 1 else np.concatenate(present))
+        )
         last.write_trailer(self._trailer)
         last.handle = self._push(last)
 
@@ -227,7 +230,8 @@ class GradientExchange:
         self._wait([bucket.handle for bucket in self.buckets], on_slow)
         received = self.buckets[-1].read_trailer()
         self._received, told = received[: self._told_at], received[self._told_at :]
-        self.told = told.reshape(self.telling.shape).astype(np.float64)
+        if self._workers.told:
+            self.told = told.reshape(self.telling.shape).astype(np.float64)
         return self._decode(self._received)
 
     def _wait(self, handles: Sequence[int | None], on_slow: Callable[[float], None]) -> None:
@@ -247,6 +251,8 @@ class GradientExchange:
                 bucket.scale(factor)
         if statistics_factor != 1.0:
             self.buckets[-1].scale_statistics(statistics_factor)
+        if all(bucket.in_place for bucket in self.buckets):
+            return
         present, begin = trailer.present(self._received, self._workers.count), 0
         for bucket in self.buckets:
             end = begin + len(bucket.parameters)

@@ -157,7 +157,7 @@ class IterationInFlight:
         return self._added_up([batch.step.spent for batch in self._due or [self.batch]])
 
     def _added_up(self, sizes: Sequence[Sequence[int]]) -> tuple[int, ...]:
-        total = tuple(map(sum, zip(*sizes, strict=True)))
+        total = tuple(sizes[0] if len(sizes) == 1 else map(sum, zip(*sizes, strict=True)))
         return tuple(0 if rank in self.missing else size for rank, size in enumerate(total)) if self.missing else total
 
     @property

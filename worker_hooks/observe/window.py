@@ -122,11 +122,11 @@ class WindowMeter:
     def _without_unusual(self, times: Times) -> Times:
         """`times`, where what recurs between a step and the next batch counts as computing, and the rest as outside."""
         self._usual.append(times.outside_s)
+        if times.outside_s <= BEYOND_S or times.outside_s <= BEYOND_USUAL * median(self._usual) + BEYOND_S:
+            return times._replace(compute_s=times.compute_s + times.outside_s, outside_s=0.0, outside_cpu_s=0.0)
         usual_s = median(self._usual)
-        if times.outside_s <= BEYOND_USUAL * usual_s + BEYOND_S:
-            usual_s = times.outside_s
         rest_s = times.outside_s - usual_s
-        rest_cpu_s = times.outside_cpu_s * rest_s / times.outside_s if rest_s else 0.0
+        rest_cpu_s = times.outside_cpu_s * rest_s / times.outside_s
         return times._replace(
             compute_s=times.compute_s + usual_s,
             outside_s=rest_s,

@@ -64,7 +64,6 @@ class TorchBucket(Bucket):
         self.carried: dict[torch.nn.Parameter, torch.Tensor] = {}
         self.present = np.ones(len(parameters), dtype=np.bool_)
         self._has_halves = any(p.dtype != dtype for p in parameters)
-        self._placed = False  # every gradient is in its place, where the sum arrives
         self._apart: set[int] = set()  # numbers of parameters whose gradients are tensors of the script
         self._copies = False  # gradients have memory of their own, because the script keeps some
 
@@ -88,7 +87,7 @@ class TorchBucket(Bucket):
             self._use(self._new_places())
             self._copies = True
         self._missing = set(range(len(self.parameters)))
-        self._placed = not (self._has_halves or self._copies or self._apart)
+        self.in_place = not (self._has_halves or self._copies or self._apart)
         self.present[:] = True
 
     def take(self, number: int, gradient: torch.Tensor) -> None:
@@ -129,7 +128,7 @@ class TorchBucket(Bucket):
     def fill_gaps(self) -> None:
         if not self._missing:
             return
-        self._placed = False
+        self.in_place = False
         for number, parameter in enumerate(self.parameters):
             if number not in self._missing:
                 continue
@@ -209,7 +208,7 @@ class TorchBucket(Bucket):
         return values
 
     def deliver(self, present: NDArray[np.bool_]) -> None:
-        if self._placed:
+        if self.in_place:
             return
         for number, has_gradient in enumerate(present.tolist()):
             parameter = self.parameters[number]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import math
 import zlib
 from collections.abc import Iterator, Sequence
 
@@ -17,6 +18,7 @@ from worker_hooks.weight_samples import WeightSamples, part_of
 
 _DISTRIBUTED = ("DistributedDataParallel", "FullyShardedDataParallel")
 HALVES = (torch.float16, torch.bfloat16)
+_REAL = (torch.float32, torch.float64)  # sums and norms are computed in them
 
 
 class TorchParameters:
@@ -177,10 +179,11 @@ def parameters_of_no_model(
 def total_and_norm(tensor: torch.Tensor, offset: int) -> tuple[float, float]:
     """Sum and norm of a regular sample of the values, of whatever type; both parts of complex ones count."""
     flat = tensor.detach().reshape(-1)[part_of(tensor.numel(), offset)]
-    if flat.is_complex():
-        flat = torch.view_as_real(flat.resolve_conj()).reshape(-1)
-    flat = flat.to(precise(flat.dtype))
-    return float(flat.sum()), float(torch.linalg.vector_norm(flat))
+    if flat.dtype not in _REAL:
+        if flat.is_complex():
+            flat = torch.view_as_real(flat.resolve_conj()).reshape(-1)
+        flat = flat.to(precise(flat.dtype))
+    return float(flat.sum()), math.sqrt(float(torch.dot(flat, flat)))
 
 
 def precise(dtype: torch.dtype) -> torch.dtype:
