@@ -38,6 +38,7 @@
   exchange         the exact global gradient: weighted buckets, summed while backward runs
   gathers          rows of all workers, for losses over pairs in a batch
   trailer          the values after the gradients, from which all workers learn the same
+  size_choice      what chooses the sizes where no arbitrator does, loaded by name: own_size, if it is there
   own_size         sizes without an arbitrator: every worker chooses its own
   plan_switch      all workers change plans at the same iteration
   departures       who leaves the job on notice, and with which sum

@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dynamix_ps.config.schema import bounds_within
+from dynamix_ps.config.schema import Stigmergy, bounds_within
 from dynamix_ps.messages import Plan, WindowRecord
 from dynamix_ps.policy.base import View
 from dynamix_ps.policy.stigmergy.actor import Actor
@@ -60,7 +60,7 @@ class OwnSize:
         micro_batches: whether a worker may have more samples than it computes at once.
         reference_batch: the global batch that the learning rate is for.
         data_size: of a pass over the data, in the unit of the sizes; NaN: that is not known.
-        settings: of the actor.
+        settings: of the actor; None: their defaults.
 
     Attributes:
         telling: what rides in the next sum, (TOLD, slots).
@@ -76,7 +76,7 @@ class OwnSize:
         seed: int,
         ring: bool,
         data_size: float = math.nan,
-        settings: StigmergySettings | None = None,
+        settings: Stigmergy | None = None,
     ) -> None:
         count = len(bounds)
         self._here, self._micro_batches = here, micro_batches
@@ -86,7 +86,7 @@ class OwnSize:
         self._told = self.telling  # in the last sum
         self._bounds, self._data_size = bounds, data_size
         self._lr_rule, self._reference_batch, self._ring = lr_rule, reference_batch, ring
-        self._actor = Actor(count, here, settings, seed)
+        self._actor = Actor(count, here, StigmergySettings.of(settings) if settings else None, seed)
         self._step = SumPurpose.NONE
         self._view: View | None = None
         self._line: Line = {}  # the newest completed record

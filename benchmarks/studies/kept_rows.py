@@ -17,8 +17,8 @@ import numpy as np
 from benchmarks.report.page import write_csv
 from dynamix_ps.sim.contest.contest import Contest
 from dynamix_ps.sim.contest.evaluate import SimulatedOutcome
+from dynamix_ps.sim.parallel import parallel
 from dynamix_ps.sim.scenario.load import Scenario, dump_scenario
-from dynamix_ps.sim.training.parallel import parallel
 
 Row = dict[str, Any]
 

@@ -17,8 +17,8 @@ from dynamix_ps.policy.ppo.policy_file import StoredPolicy, save_policy
 from dynamix_ps.policy.ppo.settings import PpoSettings
 from dynamix_ps.policy.registry import policy_of
 from dynamix_ps.sim.contest.comparison import Array, Estimate, interquartile_mean
+from dynamix_ps.sim.parallel import parallel
 from dynamix_ps.sim.scenario.load import Scenario
-from dynamix_ps.sim.training.parallel import parallel
 from dynamix_ps.sim.training.scenario_draw import draw_from
 from dynamix_ps.sim.training.trainer import PolicyTrainer, TrainSettings
 from dynamix_ps.terminal import progress_bar

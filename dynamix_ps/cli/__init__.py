@@ -25,6 +25,7 @@ replay        another policy on the windows of a recorded run
 rehearse      compares policies with a training script, in simulated time
 policy        trains, compares, inspects and exports policies
 policy_train  one training of a policy
+policy_eval   one comparison of policies
 policy_name   the name of a policy as an option
 sim           fits the simulator to real runs
 """

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import importlib
 import importlib.metadata
 import importlib.util
 import sys
@@ -13,8 +12,9 @@ import click
 from click.shell_completion import CompletionItem
 
 from dynamix_ps.exit_codes import MEANINGS, exit_code_of
+from dynamix_ps.parts import load
 
-# name: (module with `command`, one line for --help)
+# name: (module with `command`, which may be missing; one line for --help)
 _OURS = {
     "init": ("dynamix_ps.cli.init", "Write a cluster file with a comment at every key."),
     "launch": ("dynamix_ps.cli.launch", "Run all roles of a cluster file on its hosts."),
@@ -72,7 +72,7 @@ class _LazyGroup(click.Group):
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name in _OURS:
-            command: click.Command = importlib.import_module(_OURS[cmd_name][0]).command
+            command: click.Command = load(f"{_OURS[cmd_name][0]}:command")
             return command
         plugin = _plugins().get(cmd_name)
         return plugin.load() if plugin else None

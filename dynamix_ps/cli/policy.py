@@ -15,9 +15,10 @@ import click
 from dynamix_ps.cli.policy_name import POLICY_NAMES, PolicyName
 from dynamix_ps.config.schema import PolicySection, Ppo
 from dynamix_ps.errors import EnvironmentNotReady
+from dynamix_ps.parts import load
 from dynamix_ps.policy.ppo.policy_file import StoredPolicy, load_policy, save_policy
 from dynamix_ps.policy.registry import policy_of
-from dynamix_ps.terminal import make_console, progress_bar
+from dynamix_ps.terminal import make_console
 
 TUNED = "tuned-static"
 RIVALS = ("static", "proportional", "pid", "goodput", TUNED)
@@ -73,12 +74,8 @@ def train(out: Path, resume: bool, scenarios: tuple[str, ...], **chosen: Any) ->
     the same command with --resume continues from it.
     """
     _need_simulator()
-    from dynamix_ps.cli.policy_train import settings_of, train_policy
-    from dynamix_ps.sim.scenario.load import load_scenario
-    from dynamix_ps.sim.training.scenario_draw import draw_from
-
-    draw = draw_from([load_scenario(name) for name in scenarios]) if scenarios else None
-    train_policy(settings_of(**chosen), draw, out, resume, shlex.join(["dynamix", *sys.argv[1:]]), make_console())
+    command = shlex.join(["dynamix", *sys.argv[1:]])
+    load("dynamix_ps.cli.policy_train:train_from")(scenarios, chosen, out, resume, command, make_console())
 
 
 @command.command("eval")
@@ -112,31 +109,9 @@ def evaluate(
     FILES are policy files. Without any, the shipped ones are compared.
     """
     _need_simulator()
-    from dynamix_ps.sim.contest.contest import compete
-    from dynamix_ps.sim.contest.contest_report import contest_table, draw_contest, write_rows
-    from dynamix_ps.sim.scenario.load import load_scenario, shipped
-
-    chosen = [load_scenario(name) for name in scenarios or shipped()]
-    if workers is not None:
-        chosen = [scenario.with_workers(workers) for scenario in chosen]
     rivals = against or RIVALS[:-1]
     policies = {name: PolicySection(name="static" if name == TUNED else name) for name in rivals} | _learned(files)
-    console = make_console()
-    with progress_bar(console) as bar:
-        task = bar.add_task("policies on scenarios")
-        contest = compete(
-            chosen,
-            policies,
-            seeds=seeds,
-            seed=seed,
-            on_done=lambda done, total: bar.update(task, completed=done, total=total),
-        )
-    console.print(contest_table(contest))
-    if csv_file is not None:
-        write_rows(csv_file, contest)
-    if png_file is not None:
-        reference = {scenario.name: contest.counted_s(rivals[0], scenario.name) for scenario in chosen}
-        draw_contest(png_file, contest, reference, rivals[0])
+    load("dynamix_ps.cli.policy_eval:compare")(policies, rivals[0], scenarios, workers, seeds, seed, csv_file, png_file)
 
 
 def _learned(files: tuple[Path, ...]) -> dict[str, PolicySection]:

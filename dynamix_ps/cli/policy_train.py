@@ -6,7 +6,7 @@ import csv
 import dataclasses
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -19,12 +19,22 @@ from dynamix_ps.policy.ppo.policy_file import save_policy
 from dynamix_ps.report.plots.plots import DOTS_PER_INCH
 from dynamix_ps.run_record.manifest import versions
 from dynamix_ps.sim.contest.pictures import learning_curve
+from dynamix_ps.sim.scenario.load import load_scenario
+from dynamix_ps.sim.training.scenario_draw import draw_from
 from dynamix_ps.sim.training.trainer import Draw, PolicyTrainer, TrainSettings, paper_settings
 from dynamix_ps.terminal import progress_bar
 
 CHECKPOINT_S = 30.0
 REWARDS = {"goodput": GoodputReward, "paper": PaperReward}
 POLICY, CHECKPOINT, LEARNING, PICTURE = "policy.npz", "checkpoint.npz", "learning.csv", "learning.png"
+
+
+def train_from(
+    scenarios: Sequence[str], chosen: Mapping[str, Any], folder: Path, resume: bool, command: str, console: Console
+) -> None:
+    """Train on these scenarios, without any on the full variety. `chosen`: the options that `settings_of` knows."""
+    draw = draw_from([load_scenario(name) for name in scenarios]) if scenarios else None
+    train_policy(settings_of(**chosen), draw, folder, resume, command, console)
 
 
 def train_policy(

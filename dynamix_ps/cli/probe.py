@@ -26,6 +26,7 @@ from dynamix_ps.metrics.network.probe.client import ProbeSource
 from dynamix_ps.metrics.network.probe.host_traffic import HostTraffic, PeerTraffic
 from dynamix_ps.metrics.network.probe.process import ebpf_collector, run_probe
 from dynamix_ps.metrics.network.probe.protocol import DEFAULT_SOCKET, ProbeSnapshot
+from dynamix_ps.parts import load
 from dynamix_ps.terminal import make_console, print_line
 
 _SOCKET_HELP = f"Socket of the probe (default: ${variables.PROBE}, {DEFAULT_SOCKET}, or that of a run of yours)."
@@ -91,10 +92,10 @@ def manifest(
     Example:
       dynamix probe manifest --image registry/dynamix:1 --namespace research | kubectl apply -f -
     """
-    from dynamix_ps.cli.manifest_files import write_manifests  # `dynamix probe` needs none of this
-    from dynamix_ps.launch.targets.kubernetes.probe_pods import probe_manifests
-
-    write_manifests(probe_manifests(image, namespaces, privileged, pull_secret), out)
+    probe_manifests = load("dynamix_ps.launch.targets.kubernetes.probe_pods:probe_manifests")
+    load("dynamix_ps.cli.manifest_files:write_manifests")(
+        probe_manifests(image, namespaces, privileged, pull_secret), out
+    )
     return 0
 
 

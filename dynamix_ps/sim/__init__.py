@@ -6,5 +6,6 @@ training     trains a policy on simulated clusters
 contest      compares policies: time to the target accuracy
 recorded     reads a real run back, decision by decision
 calibration  fits a scenario to recorded runs, and tests its predictions
+parallel     independent tasks in several processes
 replay       what another policy would decide in a recorded run
 """

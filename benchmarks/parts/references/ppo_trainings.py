@@ -9,8 +9,8 @@ from typing import Any
 import gymnasium
 import numpy as np
 
+from dynamix_ps.policy.ppo.learning.train import TrainConfig, train
 from dynamix_ps.policy.ppo.settings import PpoSettings
-from dynamix_ps.policy.ppo.train import TrainConfig, train
 
 Episodes = list[tuple[int, float]]  # steps of all environments so far, return
 

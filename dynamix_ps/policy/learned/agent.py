@@ -22,8 +22,7 @@ from dynamix_ps.apportion import Whole
 from dynamix_ps.policy.learned.rewards import Reward
 from dynamix_ps.policy.learned.state import State, StateBuilder
 from dynamix_ps.policy.model.cluster import ClusterModel
-from dynamix_ps.policy.ppo.actor_critic import ActorCritic
-from dynamix_ps.policy.ppo.rollout import Acted
+from dynamix_ps.policy.ppo.actor_critic import Acted, ActorCritic
 from dynamix_ps.policy.window_arrays import Array
 
 VALUE_SCALE = 0.1  # of rewards in rollouts: keeps values, sums of about ten rewards, near one (chosen by us)
@@ -35,6 +34,14 @@ class AgentDecision:
 
     sizes: Whole
     acted: Mapping[str, Acted]
+
+
+@dataclass(frozen=True, slots=True)
+class UpdateResult:
+    """The result of an update on copies: the networks that learned, and the diagnostics of each."""
+
+    networks: dict[str, ActorCritic]
+    diagnostics: Mapping[str, Mapping[str, float]]
 
 
 class Act(Protocol):

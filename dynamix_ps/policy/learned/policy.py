@@ -4,69 +4,51 @@ One decision (`decide`):
 
     clean window -> state (state.py) -> reward of the previous decision -> actions and sizes (agent.py)
 
-One update, every `windows_per_update` rewards, on copies and in parallel with decisions:
-
-    outcomes -> advantages (ppo/rollout.py) -> new weights (ppo/update.py), or the old ones if not finite
+While it learns, learner.py collects what decisions brought, and updates copies of the networks.
 """
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 from pydantic import ValidationError
 
-from dynamix_ps.apportion import Whole
 from dynamix_ps.config.schema import Config, Ppo
 from dynamix_ps.errors import PolicyError
+from dynamix_ps.parts import load
 from dynamix_ps.policy.base import Decision, View
-from dynamix_ps.policy.learned.agent import VALUE_SCALE, AgentDecision, LearnedAgent
+from dynamix_ps.policy.learned.agent import AgentDecision, LearnedAgent, UpdateResult
 from dynamix_ps.policy.learned.rewards import GoodputReward, PaperReward, Reward
 from dynamix_ps.policy.learned.spaces import fresh_networks, make_agent, policy_spec
 from dynamix_ps.policy.learned.state import State
 from dynamix_ps.policy.model.cluster import ClusterModel
 from dynamix_ps.policy.ppo.actor_critic import ActorCritic
 from dynamix_ps.policy.ppo.policy_file import PolicySpec, StoredPolicy, load_policy, save_policy
-from dynamix_ps.policy.ppo.rollout import Rollout
 from dynamix_ps.policy.ppo.settings import settings_of
-from dynamix_ps.policy.window_arrays import Array, arrays_of
+from dynamix_ps.policy.window_arrays import arrays_of
 
 FRESH = "fresh"  # instead of a file: untrained weights
 # Settings that depend on the number of decisions per update. They come from the job, never from the policy file.
 OF_ONE_UPDATE = ("learning_rate", "epochs", "minibatches")
 PRETRAINED = Path(__file__).parents[1] / "pretrained"
+_LEARNER = "dynamix_ps.policy.learned.learner:OnlineLearner"
 
 
-@dataclass(frozen=True, slots=True)
-class _Pending:
-    """The last decision, not yet rewarded."""
+class LearnsOnline(Protocol):
+    """What learns beside decisions, with what learner.py offers."""
 
-    decided: AgentDecision
-    before: Whole
-    state: State
+    @property
+    def update_due(self) -> bool: ...
 
+    def reward(self, state: State, decided: AgentDecision) -> float | None:
+        """Takes in a decision and the state it saw. Returns the mean reward of the decision before, if it has one."""
+        ...
 
-@dataclass(frozen=True, slots=True)
-class _Outcome:
-    """The last rewarded decision. It joins the rollout once it is known whether the next one follows directly."""
-
-    decided: AgentDecision
-    rewards: dict[str, Array]
-    values_after: dict[str, Array]
-    present: dict[str, NDArray[np.bool_]]
-
-
-@dataclass(frozen=True, slots=True)
-class UpdateResult:
-    """The result of an update on copies: the networks that learned, and the diagnostics of each."""
-
-    networks: dict[str, ActorCritic]
-    diagnostics: Mapping[str, Mapping[str, float]]
+    def begin_update(self) -> Callable[[], UpdateResult]: ...
 
 
 class PpoPolicy:
@@ -81,48 +63,32 @@ class PpoPolicy:
                  *, learn: bool, explore: bool) -> None:  # fmt: skip
         self.model = agent.model
         self._agent = agent
-        self._settings = settings_of(ppo)
-        self._windows_per_update = ppo.windows_per_update
         self._spec = spec
         self._provenance = {**provenance, "settings": {**provenance.get("settings", {}), **_recorded(ppo)}}
-        self._learn = learn
+        self._learner: LearnsOnline | None = None
+        if learn:
+            self._learner = load(_LEARNER)(agent, settings_of(ppo), ppo.windows_per_update)
         self._explore = explore
         self._choices = agent.choices(explore=explore)
-        self._pending: _Pending | None = None
-        self._outcome: _Outcome | None = None
-        self._rollouts = self._empty()
 
     def decide(self, view: View) -> Decision:
         """New sizes, and the reward of the previous decision if the window ran under its plan."""
         if not view.clean:
             return Decision(view.plan.batch_sizes)
         state = self._agent.states.observe(arrays_of(view))
-        if not self._learn:
+        if self._learner is None:
             return Decision(tuple(self._agent.sizes(state, self._choices).tolist()))
         decided = self._agent.decide(state, explore=self._explore, learn_normaliser=True)
-        earned = self._settle(state, decided)
-        self._pending = _Pending(decided, state.window.planned, state)
-        return Decision(tuple(decided.sizes.tolist()), earned)
+        return Decision(tuple(decided.sizes.tolist()), self._learner.reward(state, decided))
 
     @property
     def update_due(self) -> bool:
-        return len(next(iter(self._rollouts.values()))) >= self._windows_per_update
+        return self._learner is not None and self._learner.update_due
 
     def begin_update(self) -> Callable[[], UpdateResult]:
         """Take the collected outcomes. The returned function learns from them on copies, in any thread."""
-        rollouts, self._rollouts = self._rollouts, self._empty()
-        networks = {name: network.copy() for name, network in self._agent.networks.items()}
-        following = self._outcome.decided.acted if self._outcome else {}  # empty: the last step has no successor
-        batches = {
-            name: rollout.batch(following[name].values if name in following else None)
-            for name, rollout in rollouts.items()
-        }
-
-        def learn() -> UpdateResult:
-            diagnostics = {name: network.update(batches[name]) for name, network in networks.items()}
-            return UpdateResult(networks, diagnostics)
-
-        return learn
+        assert self._learner is not None, "`update_due` is false without one"
+        return self._learner.begin_update()
 
     def finish_update(self, finished: UpdateResult) -> Mapping[str, Any]:
         """Use the learned weights. `accepted` is 0 if any network kept its old weights."""
@@ -137,41 +103,6 @@ class PpoPolicy:
         """Write the present policy to a file. Raises OSError."""
         networks = {name: network.weights for name, network in self._agent.networks.items()}
         save_policy(file, StoredPolicy(networks, self._spec, self._provenance))
-
-    def _empty(self) -> dict[str, Rollout]:
-        return {name: Rollout(self._settings) for name in self._agent.networks}
-
-    def _settle(self, state: State, decided: AgentDecision) -> float | None:
-        """Credit the previous decision with the reward of this window; returns the mean reward, or None.
-
-        Only if the window ran under the sizes of that decision. A decision whose sizes were never in force
-        (observe mode, a restart, the safety net) is dropped, so that it gets no reward for another plan's window.
-        """
-        pending, self._pending = self._pending, None
-        if pending is None or not np.array_equal(pending.decided.sizes, state.window.planned):
-            self._collect(None)
-            return None
-        rewards = self._agent.rewards(state, pending.before)
-        was_there, is_there = self._agent.present(pending.state), self._agent.present(state)
-        both = {name: was_there[name] & is_there[name] for name in rewards}
-        if not any(there.any() for there in both.values()):
-            self._collect(None)
-            return None
-        values_after = {name: acted.values for name, acted in decided.acted.items()}
-        self._collect(_Outcome(pending.decided, rewards, values_after, both))
-        name = next(iter(rewards))
-        return float(rewards[name][both[name]].mean())
-
-    def _collect(self, outcome: _Outcome | None) -> None:
-        """Put the previous outcome into the rollouts, cut there if this one does not follow it directly."""
-        before, self._outcome = self._outcome, outcome
-        if before is None:
-            return
-        for name, rollout in self._rollouts.items():
-            cut = np.full(len(before.rewards[name]), outcome is None)
-            after = before.values_after[name]
-            scaled = VALUE_SCALE * before.rewards[name]
-            rollout.add(before.decided.acted[name], scaled, cut, after, before.present[name])
 
 
 def reward_of(ppo: Ppo) -> Reward:

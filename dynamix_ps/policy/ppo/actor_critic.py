@@ -1,6 +1,6 @@
-"""A policy network with its critic: acts on observations, values states, learns from rollouts.
+"""A policy network with its critic: acts on observations, and values states.
 
-    raw observations -> normaliser -> policy -> actions (`act`) -> rewards ... -> Rollout -> RolloutBatch -> `update`
+    raw observations -> normaliser -> policy -> actions (`act`) -> rewards ... -> learning/
 
 Weights never change in place: learning replaces them, so copies, files and other threads can keep using theirs.
 """
@@ -14,11 +14,24 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dynamix_ps.errors import PolicyError
-from dynamix_ps.policy.ppo.adam import AdamState
 from dynamix_ps.policy.ppo.network import Array, Normaliser, Params, Shape, forward, initialise, log_softmax, masked
-from dynamix_ps.policy.ppo.rollout import Acted, RolloutBatch
 from dynamix_ps.policy.ppo.settings import PpoSettings
-from dynamix_ps.policy.ppo.update import update
+
+
+@dataclass(slots=True)
+class AdamState:
+    """The number of steps, and the running means of the gradient and of its square."""
+
+    step: int
+    mean: Array
+    square: Array
+
+    @staticmethod
+    def zero(weights: Array) -> AdamState:
+        return AdamState(0, np.zeros_like(weights), np.zeros_like(weights))
+
+    def copy(self) -> AdamState:
+        return AdamState(self.step, self.mean.copy(), self.square.copy())
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +43,17 @@ class Weights:
     normaliser: Normaliser | None  # None: observations are used as they are
 
 
+@dataclass(frozen=True, slots=True)
+class Acted:
+    """One step of all N actors (environments, workers): their observations and actions."""
+
+    rows: Array  # (N, inputs) of the network
+    actions: NDArray[np.int64]  # (N,)
+    log_probs: Array  # (N,) of the actions, under the policy that took them
+    values: Array  # (N,) the critic's values of the states; 0 without a critic
+    allowed: NDArray[np.bool_] | None = None  # (N, actions) that could be chosen; None: all
+
+
 class ActorCritic:
     """A policy with its critic.
 
@@ -38,9 +62,9 @@ class ActorCritic:
     """
 
     def __init__(self, weights: Weights, settings: PpoSettings, rng: np.random.Generator) -> None:
-        self._weights = weights
-        self._settings = settings
-        self._rng = rng
+        self.weights = weights
+        self.settings = settings
+        self.rng = rng
 
     @staticmethod
     def fresh(n_features: int, n_actions: int, settings: PpoSettings, rng: np.random.Generator) -> ActorCritic:
@@ -49,10 +73,6 @@ class ActorCritic:
         params = initialise(Shape(n_inputs, settings.hidden, n_actions), rng)
         normaliser = Normaliser.empty(n_features) if settings.normalise else None
         return ActorCritic(Weights(params, AdamState.zero(params.flat), normaliser), settings, rng)
-
-    @property
-    def weights(self) -> Weights:
-        return self._weights
 
     def act(
         self,
@@ -73,9 +93,9 @@ class ActorCritic:
         Raises:
             PolicyError: an observation is unknown and there is no normaliser, or a row has no allowed action.
         """
-        weights = self._weights
+        weights = self.weights
         if learn_normaliser and weights.normaliser is not None:
-            self._weights = Weights(weights.params, weights.adam, weights.normaliser.updated(raw))
+            self.weights = Weights(weights.params, weights.adam, weights.normaliser.updated(raw))
         rows = self._rows(raw)
         log_probs = log_softmax(self._logits(rows, allowed))
         actions = self._draw(log_probs) if explore else log_probs.argmax(axis=1)
@@ -92,37 +112,24 @@ class ActorCritic:
         """The critic's value of every row (N, features); 0 for a learner without a critic. Raises as `act` does."""
         return self._judge(self._rows(raw))
 
-    def update(self, batch: RolloutBatch, learning_rate: float | None = None) -> dict[str, float]:
-        """Learn from a batch and return diagnostics. `accepted` is 0 if the previous weights were kept.
-
-        Args:
-            learning_rate: overrides the one in the settings.
-        """
-        weights, settings = self._weights, self._settings
-        adam = AdamState.zero(weights.params.flat) if weights.adam is None else weights.adam
-        rate = settings.learning_rate if learning_rate is None else learning_rate
-        result = update(weights.params, adam, batch, settings, rate, self._rng)
-        self._weights = Weights(result.params, result.adam, weights.normaliser)
-        return {"accepted": float(result.accepted), **result.diagnostics}
-
     def copy(self) -> ActorCritic:
         """An independent learner with the same weights and its own random numbers; another thread may use it."""
-        return ActorCritic(self._weights, self._settings, self._rng.spawn(1)[0])
+        return ActorCritic(self.weights, self.settings, self.rng.spawn(1)[0])
 
     def adopt(self, learned: ActorCritic) -> None:
         """Take over the networks that a copy has learned. The normaliser, which has seen more rows here, stays."""
-        self._weights = Weights(learned.weights.params, learned.weights.adam, self._weights.normaliser)
+        self.weights = Weights(learned.weights.params, learned.weights.adam, self.weights.normaliser)
 
     def _rows(self, raw: NDArray[np.floating[Any]]) -> Array:
-        if self._weights.normaliser is not None:
-            return self._weights.normaliser.apply(raw)
+        if self.weights.normaliser is not None:
+            return self.weights.normaliser.apply(raw)
         rows = raw.astype(np.float32)
         if not np.isfinite(rows).all():
             raise PolicyError("an observation is NaN or infinite, expected finite numbers; set normalise")
         return rows
 
     def _logits(self, rows: Array, allowed: NDArray[np.bool_] | None) -> Array:
-        logits = forward(self._weights.params.actor, rows)[-1]
+        logits = forward(self.weights.params.actor, rows)[-1]
         if allowed is None:
             return logits
         if not allowed.any(axis=1).all():
@@ -130,13 +137,13 @@ class ActorCritic:
         return masked(logits, allowed)
 
     def _judge(self, rows: Array) -> Array:
-        if self._settings.learner == "simple":
+        if self.settings.learner == "simple":
             return np.zeros(len(rows), dtype=np.float32)
-        return forward(self._weights.params.critic, rows)[-1][:, 0]
+        return forward(self.weights.params.critic, rows)[-1][:, 0]
 
     def _draw(self, log_probs: Array) -> NDArray[np.int64]:
         """One action per row, by inverting the distribution; never one of probability 0."""
         below = np.exp(log_probs, dtype=np.float64).cumsum(axis=1)
         whole = below[:, -1:]
-        draw = np.minimum(self._rng.random((len(below), 1)) * whole, np.nextafter(whole, 0))
+        draw = np.minimum(self.rng.random((len(below), 1)) * whole, np.nextafter(whole, 0))
         return np.asarray((below > draw).argmax(axis=1))

@@ -23,8 +23,7 @@ from numpy.typing import NDArray
 
 from dynamix_ps.bounded_json import value_in
 from dynamix_ps.errors import PolicyError
-from dynamix_ps.policy.ppo.actor_critic import Weights
-from dynamix_ps.policy.ppo.adam import AdamState
+from dynamix_ps.policy.ppo.actor_critic import AdamState, Weights
 from dynamix_ps.policy.ppo.network import Normaliser, Params, Shape
 
 FORMAT = "dynamix-ppo"

@@ -16,8 +16,8 @@ import numpy as np
 from dynamix_ps.config.schema import PolicySection
 from dynamix_ps.sim.contest.comparison import Array, Estimate, estimate, interquartile_mean, probability_of_improvement
 from dynamix_ps.sim.contest.evaluate import Cell, SimulatedOutcome, evaluate
+from dynamix_ps.sim.parallel import parallel
 from dynamix_ps.sim.scenario.load import Scenario
-from dynamix_ps.sim.training.parallel import parallel
 
 TUNED = "tuned-static"
 STEPS_PER_DOUBLING = 2  # how many sizes are tried for TUNED

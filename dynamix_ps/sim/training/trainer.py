@@ -24,8 +24,9 @@ from dynamix_ps.policy.learned.spaces import fresh_networks, make_agent, policy_
 from dynamix_ps.policy.learned.state import State
 from dynamix_ps.policy.model.cluster import ClusterModel
 from dynamix_ps.policy.ppo.actor_critic import ActorCritic
+from dynamix_ps.policy.ppo.learning.rollout import Rollout, RolloutBatch
+from dynamix_ps.policy.ppo.learning.update import learn
 from dynamix_ps.policy.ppo.policy_file import StoredPolicy, load_policy, save_policy
-from dynamix_ps.policy.ppo.rollout import Rollout, RolloutBatch
 from dynamix_ps.policy.ppo.settings import PpoSettings
 from dynamix_ps.sim.cluster.parameters import Parameters
 from dynamix_ps.sim.cluster.randomise import draw
@@ -175,7 +176,7 @@ class PolicyTrainer:
         diagnostics = {"reward": float(np.mean([shown["reward"] for _, shown in parts])), "learning_rate": rate}
         for name, network in self.networks.items():
             batch = RolloutBatch.joined([batches[name] for batches, _ in parts])
-            diagnostics |= {f"{name}/{key}": value for key, value in network.update(batch, rate).items()}
+            diagnostics |= {f"{name}/{key}": value for key, value in learn(network, batch, rate).items()}
         self.windows += self._windows_per_iteration
         return diagnostics | {"windows": float(self.windows)}
 

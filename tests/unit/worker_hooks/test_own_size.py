@@ -11,7 +11,6 @@ import pytest
 
 from dynamix_ps.config.schema import Stigmergy
 from dynamix_ps.messages import Plan, WindowRecord
-from dynamix_ps.policy.stigmergy.settings import StigmergySettings
 from dynamix_ps.run_record.json_lines import fields_of
 from tests.policy_cluster import SmallCluster
 from tests.unit.worker_hooks.local_run import make_run
@@ -29,7 +28,7 @@ class Job:
         self,
         *speeds: float,
         micro_batches: bool = False,
-        settings: StigmergySettings | None = None,
+        settings: Stigmergy | None = None,
         data_size: float = math.nan,
         **changes: Any,
     ) -> None:
@@ -99,7 +98,7 @@ def test_all_workers_come_to_the_same_sizes_in_the_same_sum() -> None:
 
 
 def test_without_a_deposit_of_alarm_sizes_move_by_three_percent_at_most() -> None:
-    job = Job(settings=StigmergySettings(alarm=0.0))
+    job = Job(settings=Stigmergy(alarm=0.0))
     before = job.cluster.plan.batch_sizes
     for _ in range(5):
         after = job.decide()
@@ -199,13 +198,13 @@ def test_it_tells_two_numbers_more_than_there_are_traces() -> None:
 
 
 def test_a_training_chooses_sizes_by_the_numbers_of_its_cluster_file(monkeypatch: pytest.MonkeyPatch) -> None:
-    given: list[StigmergySettings] = []
+    given: list[Stigmergy] = []
 
     class Recorded(OwnSize):
-        def __init__(self, *args: Any, settings: StigmergySettings, **named: Any) -> None:
+        def __init__(self, *args: Any, settings: Stigmergy, **named: Any) -> None:
             given.append(settings)
             super().__init__(*args, settings=settings, **named)
 
     monkeypatch.setattr("worker_hooks.own_size.OwnSize", Recorded)
     make_run(mode="adapt", bounds=((4, 16),), own_sizes=Stigmergy(evaporation=0.25, alarm=1.5))
-    assert given == [StigmergySettings(evaporation=0.25, alarm=1.5)]
+    assert given == [Stigmergy(evaporation=0.25, alarm=1.5)]

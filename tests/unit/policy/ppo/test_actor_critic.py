@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 
 from dynamix_ps.errors import PolicyError
 from dynamix_ps.policy.ppo.actor_critic import ActorCritic, Weights
+from dynamix_ps.policy.ppo.learning.rollout import Rollout, RolloutBatch
+from dynamix_ps.policy.ppo.learning.update import learn
 from dynamix_ps.policy.ppo.network import log_softmax
-from dynamix_ps.policy.ppo.rollout import Rollout, RolloutBatch
 from dynamix_ps.policy.ppo.settings import PpoSettings
 
 FEATURES, ACTIONS = 3, 4
@@ -108,7 +109,7 @@ def test_learns_and_goes_on_with_the_same_bits() -> None:
         acting = agent(seed, learning_rate=3e-3)
         first = acting.act(observations(200), explore=True).log_probs
         for _ in range(12):
-            found = acting.update(collect(acting))
+            found = learn(acting, collect(acting))
             assert found["accepted"] == 1
         assert (acting.act(observations(200), explore=False).actions == 2).all()
         assert first.min() > math.log(0.2)
@@ -121,7 +122,7 @@ def test_a_refused_update_keeps_weights_and_adam() -> None:
     batch = collect(acting)
     before = acting.weights
     batch.rows[5] = np.nan
-    assert acting.update(batch)["accepted"] == 0
+    assert learn(acting, batch)["accepted"] == 0
     assert acting.weights.params is before.params
     assert acting.weights.adam is before.adam
 
@@ -130,9 +131,9 @@ def test_learning_rate_can_be_given() -> None:
     acting = agent()
     batch = collect(acting)
     before = acting.weights.params.flat
-    assert acting.update(batch, learning_rate=0.0)["accepted"] == 1
+    assert learn(acting, batch, learning_rate=0.0)["accepted"] == 1
     np.testing.assert_array_equal(acting.weights.params.flat, before)
-    acting.update(batch)
+    learn(acting, batch)
     assert np.abs(acting.weights.params.flat - before).max() > 1e-5
 
 
@@ -140,7 +141,7 @@ def test_weights_without_adam_can_be_trained_on() -> None:
     stored = agent().weights
     settings = PpoSettings(epochs=4, minibatches=4)
     acting = ActorCritic(Weights(stored.params, None, stored.normaliser), settings, np.random.default_rng(0))
-    acting.update(collect(acting))
+    learn(acting, collect(acting))
     assert acting.weights.adam is not None
     assert acting.weights.adam.step == 16
 
@@ -149,7 +150,7 @@ def test_a_copy_learns_in_another_thread_while_the_agent_acts_on() -> None:
     acting = agent()
     batch = collect(acting)
     learned, before = acting.copy(), acting.weights.params.flat.copy()
-    thread = threading.Thread(target=learned.update, args=(batch,))
+    thread = threading.Thread(target=learn, args=(learned, batch))
     thread.start()
     acting.act(observations(10), explore=True, learn_normaliser=True)
     thread.join(timeout=30)
@@ -204,6 +205,6 @@ def test_any_observations_and_masks_give_allowed_actions_and_finite_weights(
             assert np.isfinite(acted.values).all()
             rewards = np.where(present, 1.0, math.nan)
             rollout.add(acted, rewards, ~present, np.zeros(n), present)
-        found = acting.update(rollout.batch(acting.values(np.array(rows))))
+        found = learn(acting, rollout.batch(acting.values(np.array(rows))))
     assert found["accepted"] == float(present.any())
     assert np.isfinite(acting.weights.params.flat).all()

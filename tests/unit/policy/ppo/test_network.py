@@ -3,11 +3,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from dynamix_ps.policy.ppo.adam import AdamState, adam_step, clip_norm
+from dynamix_ps.policy.ppo.actor_critic import AdamState
+from dynamix_ps.policy.ppo.learning.adam import adam_step, clip_norm
+from dynamix_ps.policy.ppo.learning.rollout import RolloutBatch
+from dynamix_ps.policy.ppo.learning.update import loss_and_gradient
 from dynamix_ps.policy.ppo.network import Params, Shape, forward, initialise, log_softmax, masked
-from dynamix_ps.policy.ppo.rollout import RolloutBatch
 from dynamix_ps.policy.ppo.settings import PpoSettings
-from dynamix_ps.policy.ppo.update import loss_and_gradient
 
 SHAPE = Shape(n_inputs=7, hidden=9, n_actions=5)
 ROWS = 11

@@ -13,8 +13,9 @@ import pytest
 from dynamix_ps.errors import PolicyError
 from dynamix_ps.policy.ppo import policy_file
 from dynamix_ps.policy.ppo.actor_critic import ActorCritic, Weights
+from dynamix_ps.policy.ppo.learning.rollout import RolloutBatch
+from dynamix_ps.policy.ppo.learning.update import learn
 from dynamix_ps.policy.ppo.policy_file import PolicySpec, StoredPolicy, load_policy, save_policy
-from dynamix_ps.policy.ppo.rollout import RolloutBatch
 from dynamix_ps.policy.ppo.settings import PpoSettings
 
 SPEC = PolicySpec("test", {"big": ("a", "b"), "small": ("c",)}, {"big": (-1, 0, 1), "small": (0.5, "stay")}, 8)
@@ -28,7 +29,7 @@ def network(name: str, normalise: bool = True) -> Weights:
     agent = ActorCritic.fresh(n_features, len(SPEC.actions[name]), settings, rng)
     acted = agent.act(rng.standard_normal((9, n_features)), explore=True, learn_normaliser=True)
     numbers = rng.standard_normal(9).astype(np.float32)
-    agent.update(RolloutBatch(acted.rows, acted.actions, acted.log_probs, numbers, numbers, acted.values))
+    learn(agent, RolloutBatch(acted.rows, acted.actions, acted.log_probs, numbers, numbers, acted.values))
     return agent.weights
 
 

@@ -8,20 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from dynamix_ps.policy.ppo.gae import advantages
+from dynamix_ps.policy.ppo.actor_critic import Acted
+from dynamix_ps.policy.ppo.learning.gae import advantages
 from dynamix_ps.policy.ppo.network import Array
 from dynamix_ps.policy.ppo.settings import PpoSettings
-
-
-@dataclass(frozen=True, slots=True)
-class Acted:
-    """One step of all N actors (environments, workers): their observations and actions."""
-
-    rows: Array  # (N, inputs) of the network
-    actions: NDArray[np.int64]  # (N,)
-    log_probs: Array  # (N,) of the actions, under the policy that took them
-    values: Array  # (N,) the critic's values of the states; 0 without a critic
-    allowed: NDArray[np.bool_] | None = None  # (N, actions) that could be chosen; None: all
 
 
 @dataclass(frozen=True, slots=True)

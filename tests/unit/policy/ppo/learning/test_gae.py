@@ -5,8 +5,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dynamix_ps.policy.ppo.gae import advantages
-from dynamix_ps.policy.ppo.rollout import Acted, Rollout, RolloutBatch
+from dynamix_ps.policy.ppo.actor_critic import Acted
+from dynamix_ps.policy.ppo.learning.gae import advantages
+from dynamix_ps.policy.ppo.learning.rollout import Rollout, RolloutBatch
 from dynamix_ps.policy.ppo.settings import PpoSettings
 
 

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dynamix_ps.policy.ppo.adam import AdamState
+from dynamix_ps.policy.ppo.actor_critic import AdamState
+from dynamix_ps.policy.ppo.learning.rollout import RolloutBatch
+from dynamix_ps.policy.ppo.learning.update import Updated, update
 from dynamix_ps.policy.ppo.network import Params, Shape, forward, initialise, log_softmax
-from dynamix_ps.policy.ppo.rollout import RolloutBatch
 from dynamix_ps.policy.ppo.settings import PpoSettings
-from dynamix_ps.policy.ppo.update import Updated, update
 
 ACTIONS = 5
 

@@ -8,8 +8,8 @@ import pytest
 from gymnasium.spaces import Box, Dict, Discrete
 
 from dynamix_ps.errors import PolicyError
+from dynamix_ps.policy.ppo.learning.train import TrainConfig, train
 from dynamix_ps.policy.ppo.settings import PpoSettings
-from dynamix_ps.policy.ppo.train import TrainConfig, train
 
 LENGTH = 5
 

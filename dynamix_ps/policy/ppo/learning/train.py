@@ -1,7 +1,7 @@
 """PPO on any gymnasium environment with a discrete action and a box of observations.
 
 import gymnasium
-from dynamix_ps.policy.ppo.train import train
+from dynamix_ps.policy.ppo.learning.train import train
 
 agent = train(lambda: gymnasium.make("CartPole-v1"), total_steps=200_000, seed=0)
 action = agent.act(observation[None], explore=False).actions[0]
@@ -20,8 +20,9 @@ from numpy.typing import NDArray
 
 from dynamix_ps.errors import PolicyError
 from dynamix_ps.policy.ppo.actor_critic import ActorCritic
-from dynamix_ps.policy.ppo.reward_scale import RewardScale
-from dynamix_ps.policy.ppo.rollout import Rollout, RolloutBatch
+from dynamix_ps.policy.ppo.learning.reward_scale import RewardScale
+from dynamix_ps.policy.ppo.learning.rollout import Rollout, RolloutBatch
+from dynamix_ps.policy.ppo.learning.update import learn
 from dynamix_ps.policy.ppo.settings import PpoSettings
 
 Env = gymnasium.Env[Any, Any]
@@ -64,7 +65,7 @@ def train(
         scale = RewardScale(config.n_envs, settings.gamma)
         while envs.steps < total_steps:
             left = 1 - envs.steps / total_steps if config.anneal else 1.0
-            agent.update(_collect(agent, envs, scale, config), settings.learning_rate * left)
+            learn(agent, _collect(agent, envs, scale, config), settings.learning_rate * left)
     finally:
         envs.close()
     return agent

@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from dynamix_ps.policy.ppo.reward_scale import RewardScale
+from dynamix_ps.policy.ppo.learning.reward_scale import RewardScale
 
 
 def test_the_unit_is_the_deviation_of_discounted_returns() -> None:

@@ -9,9 +9,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from dynamix_ps.policy.ppo.adam import AdamState, adam_step, clip_norm
+from dynamix_ps.policy.ppo.actor_critic import ActorCritic, AdamState, Weights
+from dynamix_ps.policy.ppo.learning.adam import adam_step, clip_norm
+from dynamix_ps.policy.ppo.learning.rollout import RolloutBatch
 from dynamix_ps.policy.ppo.network import Array, Params, backward, forward, log_softmax, masked
-from dynamix_ps.policy.ppo.rollout import RolloutBatch
 from dynamix_ps.policy.ppo.settings import PpoSettings
 
 _LARGEST_LOG_RATIO = 20.0  # a larger one could overflow float32; this is far outside the clip range
@@ -120,6 +121,20 @@ def update(
     if settings.learner == "clip":
         diagnostics |= {"value_loss": losses.value, "explained_variance": _explained_variance(batch)}
     return Updated(new, state, True, diagnostics)
+
+
+def learn(network: ActorCritic, batch: RolloutBatch, learning_rate: float | None = None) -> dict[str, float]:
+    """The network learns from a batch. Returns diagnostics; `accepted` is 0 if the previous weights were kept.
+
+    Args:
+        learning_rate: overrides the one in the settings.
+    """
+    weights, settings = network.weights, network.settings
+    adam = AdamState.zero(weights.params.flat) if weights.adam is None else weights.adam
+    rate = settings.learning_rate if learning_rate is None else learning_rate
+    result = update(weights.params, adam, batch, settings, rate, network.rng)
+    network.weights = Weights(result.params, result.adam, weights.normaliser)
+    return {"accepted": float(result.accepted), **result.diagnostics}
 
 
 def _minibatches(count: int, settings: PpoSettings, rng: np.random.Generator) -> Iterator[NDArray[np.int64]]:

@@ -3,29 +3,13 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 import numpy as np
 
+from dynamix_ps.policy.ppo.actor_critic import AdamState
 from dynamix_ps.policy.ppo.network import Array
 
 BETA1, BETA2, EPSILON = 0.9, 0.999, 1e-5
-
-
-@dataclass(slots=True)
-class AdamState:
-    """The number of steps, and the running means of the gradient and of its square."""
-
-    step: int
-    mean: Array
-    square: Array
-
-    @staticmethod
-    def zero(weights: Array) -> AdamState:
-        return AdamState(0, np.zeros_like(weights), np.zeros_like(weights))
-
-    def copy(self) -> AdamState:
-        return AdamState(self.step, self.mean.copy(), self.square.copy())
 
 
 def adam_step(weights: Array, gradient: Array, state: AdamState, learning_rate: float) -> None:
