@@ -33,7 +33,6 @@ from dynamix_ps.messages import Plan, Registration
 from dynamix_ps.metrics.network.connection import Connection
 from dynamix_ps.metrics.network.own_sockets import opened_between, own_sockets
 from dynamix_ps.metrics.system import SystemSampler
-from dynamix_ps.parts import load
 from dynamix_ps.run_record.run_folder import RunFolder
 from worker_hooks.arrival import Arrival, StateCopy, follow, give
 from worker_hooks.failure import leave
@@ -45,7 +44,6 @@ from worker_hooks.observe.stopwatch import NewestSum, Stopwatch, Watch
 from worker_hooks.observe.telemetry import Telemetry
 from worker_hooks.place import take_place
 from worker_hooks.settings import Settings
-from worker_hooks.size_choice import told_numbers
 from worker_hooks.termination import TERMINATION
 from worker_hooks.workers import Workers
 
@@ -79,7 +77,7 @@ class Session:
         self.comm = self._plane.comm
         self.settings = settings
         self.folder = RunFolder(settings.run_dir) if settings.run_dir else None
-        self.workers = replace(Workers.one_per_process(self.comm), told=told_numbers(settings))
+        self.workers = replace(Workers.one_per_process(self.comm), told=_told_numbers(settings))
         self.reporter: Reporting = self._open_records()
         for sentence in self.comm.degradations:
             self._data_plane_degraded(sentence)
@@ -92,7 +90,11 @@ class Session:
     def join(settings: Settings, framework: str) -> Session:
         """The session of a new training: the one that is open, or a new one."""
         if settings not in _open:
-            kind: type[Session] = load(_REHEARSED) if settings.rehearsal else Session
+            kind = Session
+            if settings.rehearsal:
+                from dynamix_ps.parts import load
+
+                kind = load(_REHEARSED)
             _open[settings] = kind(settings, framework)
         return _open[settings]
 
@@ -276,6 +278,15 @@ class Session:
         """Record why this worker fails; do not wait for the other workers."""
         self.reporter.event("failed", error=str(error) or type(error).__name__, iteration=iteration)
         self.reporter.close()
+
+
+def _told_numbers(settings: Settings) -> int:
+    """How many numbers each worker tells the others in every sum."""
+    if not settings.own_sizes:
+        return 0
+    from worker_hooks.size_choice import told_numbers
+
+    return told_numbers()
 
 
 def is_open() -> bool:

@@ -29,16 +29,14 @@ class SizeChoice(Protocol):
     def summed(self, told: NDArray[np.floating[Any]], present: Sequence[int]) -> tuple[int, ...] | None: ...
 
 
-def told_numbers(settings: Settings) -> int:
+def told_numbers() -> int:
     """How many numbers each worker tells the others in every sum."""
-    return int(load(f"{_OWN_SIZE}:TOLD")) if settings.own_sizes else 0
+    return int(load(f"{_OWN_SIZE}:TOLD"))
 
 
-def size_choice(settings: Settings, here: range, reference_batch: int, data_size: float) -> SizeChoice | None:
-    """For the workers in the slots `here`; None where an arbitrator decides."""
-    if settings.own_sizes is None:
-        return None
-    assert settings.bounds is not None, "only a cluster file can ask for it"
+def size_choice(settings: Settings, here: range, reference_batch: int, data_size: float) -> SizeChoice:
+    """For the workers in the slots `here`, in a job without an arbitrator."""
+    assert settings.bounds is not None and settings.own_sizes is not None, "only a cluster file can ask for it"
     chosen: SizeChoice = load(f"{_OWN_SIZE}:OwnSize")(
         here,
         settings.bounds,
