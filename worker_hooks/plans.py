@@ -5,7 +5,6 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from dynamix_ps.data_planes import DATA_PLANES
 from worker_hooks.learning_rate import LearningRate
 from worker_hooks.plan_switch import PlanSwitch
 from worker_hooks.units import SizeWorth
@@ -18,9 +17,9 @@ if TYPE_CHECKING:
 
     from dynamix_ps.messages import Plan
     from worker_hooks.checkpoint import Position
-    from worker_hooks.own_size import OwnSize
     from worker_hooks.rate_guard import RateGuard
     from worker_hooks.session import Session
+    from worker_hooks.size_choice import SizeChoice
     from worker_hooks.trailer import GlobalView
 
 
@@ -45,7 +44,7 @@ class Plans:
     rate: LearningRate
     guard: RateGuard | None = None
     worth: SizeWorth
-    own_size: OwnSize | None = None
+    own_size: SizeChoice | None = None
     reference_batch: int
     applied: int
 
@@ -69,7 +68,11 @@ class Plans:
         self.renew_guard()
         self.worth = SizeWorth(start.units)
         self.applied = start.plan.version
-        self.own_size = self._make_own_size(data_size) if settings.own_sizes else None
+        if settings.own_sizes:
+            from worker_hooks.size_choice import size_choice
+
+            self.own_size = size_choice(settings, workers.here, start.reference_batch, data_size)
+            self._session.reporter.listen(self.own_size.hear)
 
     def plan_at(self, iteration: int) -> Plan:
         """The plan of an iteration."""
@@ -82,27 +85,6 @@ class Plans:
         from worker_hooks.rate_guard import RateGuard
 
         self.guard = RateGuard(self.rate, partial(self._session.degraded, "learning rate"))
-
-    def _make_own_size(self, data_size: float) -> OwnSize:
-        """What chooses the sizes of the workers of this process, which listens to their records."""
-        from dynamix_ps.policy.stigmergy.settings import StigmergySettings
-        from worker_hooks.own_size import OwnSize
-
-        settings = self._settings
-        assert settings.bounds is not None and settings.own_sizes is not None, "only a cluster file can ask for it"
-        chosen = OwnSize(
-            self._workers.here,
-            settings.bounds,
-            settings.micro_batches,
-            settings.lr_rule,
-            self.reference_batch,
-            settings.seed,
-            ring=not DATA_PLANES[settings.comm].has_servers,
-            data_size=data_size,
-            settings=StigmergySettings.of(settings.own_sizes),
-        )
-        self._session.reporter.listen(chosen.hear)
-        return chosen
 
     def prepare_ahead(self, depth: int) -> None:
         """From now on so many batches are prepared ahead."""

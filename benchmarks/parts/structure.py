@@ -54,18 +54,18 @@ class Limit(NamedTuple):
 
 LIMITS = {
     "lines of the product": Limit(68_000, 58_000),
-    "lines of its core": Limit(54_000, 42_000),
-    "lines of benchmarks": Limit(24_000, 20_000),
-    "lines of tests": Limit(81_500, 60_000),
-    "depth of inheritance": Limit(10, 2),
-    "methods of the largest class": Limit(176, 40),
-    "attributes of the largest class": Limit(93, 20),
-    "modules behind dynamix_ps.torch": Limit(163, 100),
-    "files of the largest folder": Limit(75, 25),
+    "lines of its core": Limit(54_100, 42_000),
+    "lines of benchmarks": Limit(23_500, 20_000),
+    "lines of tests": Limit(80_500, 60_000),
+    "depth of inheritance": Limit(5, 2),
+    "methods of the largest class": Limit(54, 40),
+    "attributes of the largest class": Limit(74, 20),
+    "modules behind dynamix_ps.torch": Limit(161, 100),
+    "files of the largest folder": Limit(73, 25),
     "modules of a decision": Limit(31, 15),
     "calls of a decision": Limit(110, 60),
-    "class names with several meanings": Limit(4, 0),
-    "megabytes of results": Limit(3.9, 4),
+    "class names with several meanings": Limit(0, 0),
+    "megabytes of results": Limit(3.7, 4),
 }
 
 
