@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 class Adapter(ABC):
     """The models and the optimizers of one training in a framework. `state`: of both, in bytes."""
 
+    models: Sequence[Any]
+    optimizers: Sequence[Any]
     state: ModelState
     framework: ClassVar[str]
     framework_version: ClassVar[str]

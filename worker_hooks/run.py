@@ -21,6 +21,16 @@ class Run:
         workers = training.session.workers
         self.rank, self.size = workers.here.start, workers.count
 
+    @property
+    def models(self) -> Sequence[Any]:
+        """Those of `attach`."""
+        return self.adapter.models
+
+    @property
+    def optimizers(self) -> Sequence[Any]:
+        """Those of `attach`; in MXNet its trainer."""
+        return self.adapter.optimizers
+
     # -- progress -----------------------------------------------------------------------------------------------------
 
     @property

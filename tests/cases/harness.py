@@ -143,9 +143,9 @@ class WatchedWeights:
 
     def follow(self, run: Any) -> None:
         """`run`: what attach() has returned."""
-        self._models += run.adapter.models
+        self._models += run.models
         self._note()
-        for optimizer in run.adapter.optimizers:
+        for optimizer in run.optimizers:
             optimizer.register_step_post_hook(self._note)
 
     def _note(self, *_: Any) -> None:

@@ -56,6 +56,7 @@ class MXNetAdapter(Adapter):
 
     def __init__(self, net: Block, trainer: Trainer) -> None:
         self.net, self.trainer = net, trainer
+        self.models, self.optimizers = [net], [trainer]
         self.parameters, self.state = MXNetParameters(net, trainer), MXNetState(net, trainer)
 
     def attached(self, training: Training) -> None:

@@ -31,10 +31,10 @@ def train(run: dynamix.Run, within: Callable[[], object] = lambda: None) -> list
     for x, y in run.batches(iterations=5):
         if run.iteration == 2:
             within()
-        run.adapter.optimizers[0].zero_grad()
-        run.backward(nn.functional.mse_loss(run.adapter.models[0](x), y))
-        run.adapter.optimizers[0].step()
-    return [float(value) for value in run.adapter.models[0].weight.detach().flatten()]
+        run.optimizers[0].zero_grad()
+        run.backward(nn.functional.mse_loss(run.models[0](x), y))
+        run.optimizers[0].step()
+    return [float(value) for value in run.models[0].weight.detach().flatten()]
 
 
 def started(environ: dict[str, str]) -> str:

@@ -39,9 +39,9 @@ data = torch.utils.data.TensorDataset(torch.randn(4000, 20), torch.randint(0, 4,
 model = torch.nn.Linear(20, 4)
 run = dynamix.attach(model, torch.optim.SGD(model.parameters(), lr=0.1), data)
 for inputs, targets in run.batches(iterations={iterations}):
-    run.adapter.optimizers[0].zero_grad()
+    run.optimizers[0].zero_grad()
     run.backward(torch.nn.functional.cross_entropy(model(inputs), targets))
-    run.adapter.optimizers[0].step()
+    run.optimizers[0].step()
     if run.iteration == 20:
         print("in training", flush=True)
 run.close()

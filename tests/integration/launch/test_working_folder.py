@@ -41,7 +41,7 @@ data = torch.utils.data.TensorDataset(torch.randn(960, 3), torch.randn(960, 1))
 run = dynamix.attach(model, torch.optim.SGD(model.parameters(), lr=0.1), data)
 for x, y in run.batches(iterations=12):
     run.backward(torch.nn.functional.mse_loss(model(x), y))
-    run.adapter.optimizers[0].step()
+    run.optimizers[0].step()
 """
 
 

@@ -39,9 +39,9 @@ TRAIN = f"""
     model = torch.nn.Sequential(torch.nn.Linear(500, 1000), torch.nn.ReLU(), torch.nn.Linear(1000, 4))
     run = dynamix.attach(model, torch.optim.SGD(model.parameters(), lr=0.01), data)
     for inputs, targets in run.batches(iterations={ITERATIONS}):
-        run.adapter.optimizers[0].zero_grad()
+        run.optimizers[0].zero_grad()
         run.backward(torch.nn.functional.cross_entropy(model(inputs), targets))
-        run.adapter.optimizers[0].step()
+        run.optimizers[0].step()
     run.close()
     print("{{}}")
 """

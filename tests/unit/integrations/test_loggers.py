@@ -33,9 +33,9 @@ def trained(*listeners: Any) -> None:
     for listener in listeners:
         run.listen(listener)
     for inputs, targets in run.batches(epochs=2):
-        run.adapter.optimizers[0].zero_grad()
+        run.optimizers[0].zero_grad()
         run.backward(nn.functional.cross_entropy(model(inputs), targets))
-        run.adapter.optimizers[0].step()
+        run.optimizers[0].step()
     run.evaluate(data, lambda inputs, targets: {"accuracy": (model(inputs).argmax(1) == targets).sum()})
     run.close()
 

@@ -79,15 +79,15 @@ def train(run: Run, **limits: int) -> list[torch.Tensor]:
     seen = []
     for inputs, targets in run.batches(**limits):
         seen.append(inputs)
-        run.adapter.optimizers[0].zero_grad()
-        logits = run.adapter.models[0](inputs)
+        run.optimizers[0].zero_grad()
+        logits = run.models[0](inputs)
         run.backward(nn.functional.cross_entropy(logits, targets), correct=(logits.argmax(1) == targets).sum())
-        run.adapter.optimizers[0].step()
+        run.optimizers[0].step()
     return seen
 
 
 def weights(run: Run) -> torch.Tensor:
-    return torch.cat([p.detach().flatten() for p in run.adapter.models[0].parameters()])
+    return torch.cat([p.detach().flatten() for p in run.models[0].parameters()])
 
 
 def lines(folder: Path) -> list[dict[str, Any]]:

@@ -85,9 +85,9 @@ def train(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., tupl
                 seen.saved.append((tmp_path / "checkpoints" / "last.pt").exists())
                 if run.iteration == leaves_at:
                     TERMINATION.leave()
-                run.adapter.optimizers[0].zero_grad()
-                run.backward(nn.functional.cross_entropy(run.adapter.models[0](inputs), targets))
-                run.adapter.optimizers[0].step()
+                run.optimizers[0].zero_grad()
+                run.backward(nn.functional.cross_entropy(run.models[0](inputs), targets))
+                run.optimizers[0].step()
                 seen.leads.append(run.training.sums.leads)
         except SystemExit as end:
             seen.code = end.code

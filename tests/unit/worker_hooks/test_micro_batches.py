@@ -48,9 +48,9 @@ def attach(
 
 
 def plain_body(run: Run, inputs: torch.Tensor, targets: torch.Tensor) -> None:
-    run.adapter.optimizers[0].zero_grad()
-    run.backward(mse_loss(run.adapter.models[0](inputs), targets))
-    run.adapter.optimizers[0].step()
+    run.optimizers[0].zero_grad()
+    run.backward(mse_loss(run.models[0](inputs), targets))
+    run.optimizers[0].step()
 
 
 def trained(make: Callable[[], nn.Module] = make_model, body: Body = plain_body, **settings: Any) -> nn.Module:
@@ -100,56 +100,56 @@ class Recorded(nn.Module):
 
 
 def clips(run: Run, inputs: torch.Tensor, targets: torch.Tensor) -> None:
-    run.adapter.optimizers[0].zero_grad()
-    run.backward(mse_loss(run.adapter.models[0](inputs), targets))
-    nn.utils.clip_grad_norm_(run.adapter.models[0].parameters(), 0.1)
-    run.adapter.optimizers[0].step()
+    run.optimizers[0].zero_grad()
+    run.backward(mse_loss(run.models[0](inputs), targets))
+    nn.utils.clip_grad_norm_(run.models[0].parameters(), 0.1)
+    run.optimizers[0].step()
 
 
 def accumulates(run: Run, inputs: torch.Tensor, targets: torch.Tensor) -> None:
-    run.adapter.optimizers[0].zero_grad()
-    mse_loss(run.adapter.models[0](inputs), targets).backward()
-    run.backward((run.adapter.models[0](-inputs) - targets).abs().mean())
-    run.adapter.optimizers[0].step()
+    run.optimizers[0].zero_grad()
+    mse_loss(run.models[0](inputs), targets).backward()
+    run.backward((run.models[0](-inputs) - targets).abs().mean())
+    run.optimizers[0].step()
 
 
 def uses_outputs_twice(run: Run, inputs: torch.Tensor, targets: torch.Tensor) -> None:
-    run.adapter.optimizers[0].zero_grad()
-    first = run.adapter.models[0](inputs)
-    second = run.adapter.models[0](x) if (x := torch.cat([first, inputs[:, :3]], 1)).shape[1] == 5 else first
+    run.optimizers[0].zero_grad()
+    first = run.models[0](inputs)
+    second = run.models[0](x) if (x := torch.cat([first, inputs[:, :3]], 1)).shape[1] == 5 else first
     run.backward(mse_loss(first, targets) + second.pow(2).mean())
-    run.adapter.optimizers[0].step()
+    run.optimizers[0].step()
 
 
 def scales(run: Run, inputs: torch.Tensor, targets: torch.Tensor) -> None:
     scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
-    run.adapter.optimizers[0].zero_grad()
-    run.backward(scaler.scale(mse_loss(run.adapter.models[0](inputs), targets)))
-    scaler.step(run.adapter.optimizers[0])
+    run.optimizers[0].zero_grad()
+    run.backward(scaler.scale(mse_loss(run.models[0](inputs), targets)))
+    scaler.step(run.optimizers[0])
     scaler.update()
 
 
 def with_closure(run: Run, inputs: torch.Tensor, targets: torch.Tensor) -> None:
     def closure() -> float:
-        run.adapter.optimizers[0].zero_grad()
-        loss = mse_loss(run.adapter.models[0](inputs), targets)
+        run.optimizers[0].zero_grad()
+        loss = mse_loss(run.models[0](inputs), targets)
         run.backward(loss)
         return float(loss.detach())
 
-    run.adapter.optimizers[0].step(closure)
+    run.optimizers[0].step(closure)
 
 
 def attacks_inputs(run: Run, inputs: torch.Tensor, targets: torch.Tensor) -> None:
-    model = run.adapter.models[0]
+    model = run.models[0]
     inputs.requires_grad_()
     (slope,) = torch.autograd.grad(mse_loss(model(inputs), targets), inputs)
-    run.adapter.optimizers[0].zero_grad()
+    run.optimizers[0].zero_grad()
     run.backward(mse_loss(model(inputs.detach() + 0.1 * slope.sign()), targets))
-    run.adapter.optimizers[0].step()
+    run.optimizers[0].step()
 
 
 def freezes(run: Run, inputs: torch.Tensor, targets: torch.Tensor) -> None:
-    run.adapter.models[0][0].requires_grad_(run.iteration % 2 == 0)  # type: ignore[index, operator]
+    run.models[0][0].requires_grad_(run.iteration % 2 == 0)  # type: ignore[index, operator]
     plain_body(run, inputs, targets)
 
 
@@ -176,13 +176,13 @@ class Inputs(nn.Module):
 
 def test_arguments_and_outputs_of_any_form() -> None:
     def body(run: Run, inputs: torch.Tensor, targets: torch.Tensor) -> None:
-        run.adapter.optimizers[0].zero_grad()
-        found = run.adapter.models[0]({"x": inputs, "more": [1, "two"]}, scale=torch.tensor([2.0, 3.0]), mode="train")
+        run.optimizers[0].zero_grad()
+        found = run.models[0]({"x": inputs, "more": [1, "two"]}, scale=torch.tensor([2.0, 3.0]), mode="train")
         chosen, nothing, mode = found["parts"]
         assert (chosen.shape, chosen.dtype, nothing, mode) == ((BATCH,), torch.int64, None, "train")
         run.backward(mse_loss(found["outputs"], targets))
-        assert run.adapter.models[0].unused.weight.grad is None
-        run.adapter.optimizers[0].step()
+        assert run.models[0].unused.weight.grad is None
+        run.optimizers[0].step()
 
     assert_same(trained(Inputs, body, at_once=(6,)), trained(Inputs, body))
 
@@ -206,10 +206,10 @@ def test_dropout_repeats_its_masks_and_batch_norm_counts_a_micro_batch_once() ->
             return out
 
     def by_hand(run: Run, inputs: torch.Tensor, targets: torch.Tensor) -> None:
-        run.adapter.optimizers[0].zero_grad()
-        outputs = torch.cat([run.adapter.models[0](inputs[begin : begin + 5]) for begin in range(0, BATCH, 5)])
+        run.optimizers[0].zero_grad()
+        outputs = torch.cat([run.models[0](inputs[begin : begin + 5]) for begin in range(0, BATCH, 5)])
         run.backward(mse_loss(outputs, targets))
-        run.adapter.optimizers[0].step()
+        run.optimizers[0].step()
 
     model = trained(Noisy, at_once=(5,))
     assert_same(model, trained(Noisy, by_hand))
@@ -218,13 +218,13 @@ def test_dropout_repeats_its_masks_and_batch_norm_counts_a_micro_batch_once() ->
 
 def test_mixed_precision_is_that_of_the_forward_pass() -> None:
     def body(run: Run, inputs: torch.Tensor, targets: torch.Tensor) -> None:
-        run.adapter.optimizers[0].zero_grad()
+        run.optimizers[0].zero_grad()
         with torch.autocast("cpu", torch.bfloat16):
-            outputs = run.adapter.models[0](inputs.float())
+            outputs = run.models[0](inputs.float())
             assert outputs.dtype == torch.bfloat16
-            run.adapter.models[0](inputs[:1].float())  # its casts have a graph, whatever came before
+            run.models[0](inputs[:1].float())  # its casts have a graph, whatever came before
         run.backward(mse_loss(outputs.float(), targets.float()))
-        run.adapter.optimizers[0].step()
+        run.optimizers[0].step()
 
     class Single(nn.Module):
         def __init__(self) -> None:
@@ -296,7 +296,7 @@ class Odd(nn.Module):
 )
 def test_outputs_that_cannot_be_put_together_are_refused(kind: str, told: str) -> None:
     def body(run: Run, inputs: torch.Tensor, targets: torch.Tensor) -> None:
-        found = run.adapter.models[0](inputs)
+        found = run.models[0](inputs)
         run.backward((found[0] if isinstance(found, tuple) else found).mean())
 
     with pytest.raises(TrainingError, match=told):
@@ -305,10 +305,10 @@ def test_outputs_that_cannot_be_put_together_are_refused(kind: str, told: str) -
 
 def test_batches_that_cannot_be_divided_are_refused() -> None:
     def other_rows(run: Run, inputs: torch.Tensor, targets: torch.Tensor) -> None:
-        run.backward(run.adapter.models[0](torch.cat([inputs, inputs])).mean())
+        run.backward(run.models[0](torch.cat([inputs, inputs])).mean())
 
     def inner_model(run: Run, inputs: torch.Tensor, targets: torch.Tensor) -> None:
-        run.backward(run.adapter.models[0].layers(inputs).mean())
+        run.backward(run.models[0].layers(inputs).mean())
 
     with pytest.raises(TrainingError, match="none of the tensors that the script gives to Recorded has 20 rows"):
         trained(Recorded, other_rows, at_once=(7,))
@@ -321,9 +321,9 @@ def test_batches_that_cannot_be_divided_are_refused() -> None:
 
 def test_weights_that_change_before_the_backward_pass_are_refused() -> None:
     def body(run: Run, inputs: torch.Tensor, targets: torch.Tensor) -> None:
-        outputs = run.adapter.models[0](inputs)
+        outputs = run.models[0](inputs)
         with torch.no_grad():
-            run.adapter.models[0][0].bias.add_(1e-9)  # type: ignore[index, union-attr]
+            run.models[0][0].bias.add_(1e-9)  # type: ignore[index, union-attr]
         run.backward(mse_loss(outputs, targets))
 
     with pytest.raises(TrainingError, match=r"weights of Sequential changed between its forward pass and run\.back"):
@@ -345,10 +345,10 @@ def test_a_compiled_model_is_divided_too() -> None:
 
 def test_parts_that_the_script_makes_itself_stay_as_they_are() -> None:
     def body(run: Run, inputs: torch.Tensor, targets: torch.Tensor) -> None:
-        run.adapter.optimizers[0].zero_grad()
-        (mse_loss(run.adapter.models[0](inputs[:10]), targets[:10]) / 2).backward()
-        run.backward(mse_loss(run.adapter.models[0](inputs[10:]), targets[10:]) / 2)
-        run.adapter.optimizers[0].step()
+        run.optimizers[0].zero_grad()
+        (mse_loss(run.models[0](inputs[:10]), targets[:10]) / 2).backward()
+        run.backward(mse_loss(run.models[0](inputs[10:]), targets[10:]) / 2)
+        run.optimizers[0].step()
 
     model = trained(Recorded, body, at_once=(10,))
     assert isinstance(model, Recorded) and model.sizes == [10] * 8
@@ -381,15 +381,15 @@ def test_without_a_failure_a_batch_is_computed_once_as_soon_as_the_optimizer_has
 
 def test_memory_that_gets_less_later_is_found_out_in_forward_and_in_the_repetition() -> None:
     def body(run: Run, inputs: torch.Tensor, targets: torch.Tensor) -> None:
-        model = run.adapter.models[0]
+        model = run.models[0]
         assert isinstance(model, Recorded)
         model.most = (30, 12, 12, 5)[run.iteration]
-        run.adapter.optimizers[0].zero_grad()
+        run.optimizers[0].zero_grad()
         outputs = model(inputs)
         if run.iteration == 2:
             model.most = 4
         run.backward(mse_loss(outputs, targets))
-        run.adapter.optimizers[0].step()
+        run.optimizers[0].step()
 
     assert_same(trained(lambda: Recorded(30), body, memory="auto"), trained(Recorded))
 
@@ -400,9 +400,9 @@ def test_a_repetition_in_smaller_parts_that_differs_is_refused() -> None:
             return nn.functional.dropout(super().forward(nn.functional.dropout(x)))  # two masks in turn
 
     def body(run: Run, inputs: torch.Tensor, targets: torch.Tensor) -> None:
-        model = run.adapter.models[0]
+        model = run.models[0]
         assert isinstance(model, WithDropout)
-        run.adapter.optimizers[0].zero_grad()
+        run.optimizers[0].zero_grad()
         outputs = model(inputs)
         model.most = 2
         run.backward(mse_loss(outputs, targets))

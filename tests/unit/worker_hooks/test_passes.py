@@ -55,9 +55,9 @@ def trained(run: Run, batches: Iterable[Any], stop: int | None = None) -> list[i
     firsts = []
     for batch in batches:
         rows = batch[0] if isinstance(batch, tuple | list) else batch
-        run.adapter.optimizers[0].zero_grad()
-        run.backward(run.adapter.models[0](rows[:, None].float()).mean())
-        run.adapter.optimizers[0].step()
+        run.optimizers[0].zero_grad()
+        run.backward(run.models[0](rows[:, None].float()).mean())
+        run.optimizers[0].step()
         firsts.append(int(rows[0]))
         if len(firsts) == stop:
             break
@@ -85,8 +85,8 @@ def test_a_resumed_script_makes_its_calls_again_and_those_that_are_complete_give
             for number in run.epochs(passes):
                 told.append((passes, number))
                 for _ in run.batches():
-                    run.backward(run.adapter.models[0](torch.ones(1, 1)).mean())
-                    run.adapter.optimizers[0].step()
+                    run.backward(run.models[0](torch.ones(1, 1)).mean())
+                    run.optimizers[0].step()
                     if run.iteration == until:
                         return told, run.state_dict()
         return told, run.iteration
@@ -111,8 +111,8 @@ def test_a_call_that_was_left_for_good_is_over_after_a_resume_too() -> None:
         for number in run.epochs(2):
             told.append(("second", number))
             for _ in run.batches():
-                run.backward(run.adapter.models[0](torch.ones(1, 1)).mean())
-                run.adapter.optimizers[0].step()
+                run.backward(run.models[0](torch.ones(1, 1)).mean())
+                run.optimizers[0].step()
                 if run.iteration == until:
                     return told, run.state_dict()
         return told, None
@@ -191,8 +191,8 @@ def test_what_is_left_of_a_pass_counts_as_no_trained_samples() -> None:
     run, due = attached(), []
     for _ in run.epochs(3):
         for number, _ in enumerate(run.batches()):
-            run.backward(run.adapter.models[0](torch.ones(1, 1)).mean())
-            run.adapter.optimizers[0].step()
+            run.backward(run.models[0](torch.ones(1, 1)).mean())
+            run.optimizers[0].step()
             due.append(run.every_samples(16))
             if number == 2:
                 break
@@ -245,8 +245,8 @@ def test_samples_that_a_lost_worker_owes_are_dropped_with_the_pass() -> None:
     run = attached()
     for number in run.epochs(2):
         for batch in run.batches():
-            run.backward(run.adapter.models[0](batch[0][:, None].float()).mean())
-            run.adapter.optimizers[0].step()
+            run.backward(run.models[0](batch[0][:, None].float()).mean())
+            run.optimizers[0].step()
             if number == 0:
                 run.training.data.stream.missed(run.training.now.batch.step, [0], run.iteration)
                 break

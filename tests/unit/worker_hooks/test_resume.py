@@ -172,14 +172,14 @@ def test_the_place_comes_back_in_a_checkpoint_of_the_scripts_own(tmp_path):
     torch.save(
         {
             "run": first.state_dict(),
-            "m": first.adapter.models[0].state_dict(),
-            "o": first.adapter.optimizers[0].state_dict(),
+            "m": first.models[0].state_dict(),
+            "o": first.optimizers[0].state_dict(),
         },
         tmp_path / "x",
     )
     own = torch.load(tmp_path / "x")
-    second.adapter.models[0].load_state_dict(own["m"])
-    second.adapter.optimizers[0].load_state_dict(own["o"])
+    second.models[0].load_state_dict(own["m"])
+    second.optimizers[0].load_state_dict(own["o"])
     second.load_state_dict(own["run"])
     assert (second.iteration, second.epoch) == (14, 2)
     train(second, epochs=4)
@@ -210,12 +210,12 @@ def test_a_state_without_a_format_is_refused():
 
 
 def train_with_scheduler(run: Run, **limits: int) -> None:
-    scheduler = torch.optim.lr_scheduler.OneCycleLR(run.adapter.optimizers[0], max_lr=0.5, total_steps=30)
+    scheduler = torch.optim.lr_scheduler.OneCycleLR(run.optimizers[0], max_lr=0.5, total_steps=30)
     run.register(scheduler=scheduler)
     for inputs, targets in run.batches(**limits):
-        run.adapter.optimizers[0].zero_grad()
-        run.backward(nn.functional.cross_entropy(run.adapter.models[0](inputs), targets))
-        run.adapter.optimizers[0].step()
+        run.optimizers[0].zero_grad()
+        run.backward(nn.functional.cross_entropy(run.models[0](inputs), targets))
+        run.optimizers[0].step()
         scheduler.step()
 
 
@@ -236,19 +236,19 @@ def test_a_scheduler_goes_on_exactly_after_an_automatic_checkpoint(tmp_path):
 def test_registered_objects_are_part_of_the_runs_state_in_either_order():
     first = make_run()
     train_with_scheduler(first, iterations=10)
-    rate = first.adapter.optimizers[0].param_groups[0]["lr"]
+    rate = first.optimizers[0].param_groups[0]["lr"]
     for register_first in (True, False):
         second = make_run()
-        second.adapter.optimizers[0].load_state_dict(first.adapter.optimizers[0].state_dict())
+        second.optimizers[0].load_state_dict(first.optimizers[0].state_dict())
         if not register_first:
             second.load_state_dict(first.state_dict())
-        scheduler = torch.optim.lr_scheduler.OneCycleLR(second.adapter.optimizers[0], max_lr=0.5, total_steps=30)
+        scheduler = torch.optim.lr_scheduler.OneCycleLR(second.optimizers[0], max_lr=0.5, total_steps=30)
         second.register(scheduler=scheduler)
         if register_first:
-            second.adapter.optimizers[0].load_state_dict(first.adapter.optimizers[0].state_dict())
+            second.optimizers[0].load_state_dict(first.optimizers[0].state_dict())
             second.load_state_dict(first.state_dict())
         assert scheduler.last_epoch == 10
-        assert second.adapter.optimizers[0].param_groups[0]["lr"] == rate
+        assert second.optimizers[0].param_groups[0]["lr"] == rate
         second.close()
     first.close()
 
@@ -267,7 +267,7 @@ class OfAnotherKind:
 
 def test_numbers_of_numpy_come_back_as_those_of_python(tmp_path):
     first = make_run()
-    optimizer = first.adapter.optimizers[0]
+    optimizer = first.optimizers[0]
     scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: np.cos(step / 40))
     first.register(scheduler=scheduler)
     train(first, iterations=2)
@@ -280,7 +280,7 @@ def test_numbers_of_numpy_come_back_as_those_of_python(tmp_path):
     state.seek(0)
     torch.load(state, weights_only=True)
     second = make_run(resume=tmp_path / "x.pt")
-    assert second.adapter.optimizers[0].param_groups[0]["lr"] == rate
+    assert second.optimizers[0].param_groups[0]["lr"] == rate
     for run in (first, second):
         run.close()
 
@@ -288,7 +288,7 @@ def test_numbers_of_numpy_come_back_as_those_of_python(tmp_path):
 def test_a_state_that_cannot_come_back_is_refused_with_its_key(tmp_path):
     run = make_run()
     train(run, iterations=2)
-    run.adapter.optimizers[0].param_groups[0]["note"] = {"by": [1, object()]}
+    run.optimizers[0].param_groups[0]["note"] = {"by": [1, object()]}
     expected = r"the state of optimizer 0\['param_groups'\]\[0\]\['note'\]\['by'\]\[1\] is of type object, which"
     with pytest.raises(CheckpointError, match=expected):
         run.save(tmp_path / "x.pt")
@@ -312,9 +312,7 @@ def test_what_cannot_be_registered_is_refused(tmp_path):
 
 def test_a_state_that_its_object_refuses_or_nobody_takes_is_told(tmp_path):
     first = make_run()
-    first.register(
-        scaler=torch.amp.GradScaler("cpu"), average=torch.optim.swa_utils.AveragedModel(first.adapter.models[0])
-    )
+    first.register(scaler=torch.amp.GradScaler("cpu"), average=torch.optim.swa_utils.AveragedModel(first.models[0]))
     train(first, iterations=2)
     first.save(tmp_path / "x.pt")
     second = make_run(tmp_path, resume=tmp_path / "x.pt")
@@ -339,9 +337,9 @@ def test_progress_goes_from_0_to_1_also_over_a_resume(tmp_path):
     assert first.progress == 0.0
     seen = []
     for inputs, targets in first.batches(iterations=8):
-        first.adapter.optimizers[0].zero_grad()
-        first.backward(nn.functional.cross_entropy(first.adapter.models[0](inputs), targets))
-        first.adapter.optimizers[0].step()
+        first.optimizers[0].zero_grad()
+        first.backward(nn.functional.cross_entropy(first.models[0](inputs), targets))
+        first.optimizers[0].step()
         seen.append(first.progress)
         if first.iteration == 4:
             first.save(tmp_path / "x.pt")

@@ -129,8 +129,8 @@ def test_a_script_with_files_of_its_own_does_so_too():
     state = first.state_dict()
     state["position"]["plan"]["batch_sizes"] = [1, 2, 5]
     second = make_run(sizes=(6,), lr_rule="linear")
-    second.adapter.models[0].load_state_dict(first.adapter.models[0].state_dict())
-    second.adapter.optimizers[0].load_state_dict(first.adapter.optimizers[0].state_dict())
+    second.models[0].load_state_dict(first.models[0].state_dict())
+    second.optimizers[0].load_state_dict(first.optimizers[0].state_dict())
     second.load_state_dict(state)
     train(second, epochs=2)
     assert torch.equal(weights(second), weights(whole))
@@ -189,7 +189,7 @@ def test_averages_of_the_weights_go_on_at_their_pace():
     whole, first, second = attached(8), attached(8), attached(3)
     train(whole, iterations=6)
     train(first, iterations=3)
-    second.adapter.models[0].load_state_dict(first.adapter.models[0].state_dict())
+    second.models[0].load_state_dict(first.models[0].state_dict())
     state = first.state_dict()
     state["position"]["plan"]["batch_sizes"] = [6, 2]
     second.load_state_dict(state)

@@ -30,8 +30,8 @@ def told(run: Run, folder: Any) -> list[str]:
 def stepping(run: Run, scheduler: Any, epochs: int, by_pass: bool = False) -> None:
     for _ in run.epochs(epochs):
         for inputs, targets in run.batches():
-            run.backward(nn.functional.cross_entropy(run.adapter.models[0](inputs), targets))
-            run.adapter.optimizers[0].step()
+            run.backward(nn.functional.cross_entropy(run.models[0](inputs), targets))
+            run.optimizers[0].step()
             if not by_pass:
                 scheduler.step()
         if by_pass:
@@ -52,7 +52,7 @@ def test_a_schedule_that_training_ends_far_from_its_end_is_told(make: Any, plann
     run = make_run(tmp_path)
 
     def script() -> None:
-        stepping(run, make(run.adapter.optimizers[0]), 2)
+        stepping(run, make(run.optimizers[0]), 2)
 
     script()  # its scheduler is gone before the training is
     (sentence,) = told(run, tmp_path)
@@ -74,17 +74,17 @@ def test_a_schedule_that_training_ends_far_from_its_end_is_told(make: Any, plann
 def test_other_schedules_are_not(make: Any, by_pass: bool, tmp_path: Any) -> None:
     """Near their end, over for a while, in several cycles, or by passes."""
     run = make_run(tmp_path)
-    scheduler = make(run.adapter.optimizers[0])
+    scheduler = make(run.optimizers[0])
     stepping(run, scheduler, 2, by_pass)
     assert told(run, tmp_path) == []
 
 
 def test_who_stops_early_is_not_told(tmp_path: Any) -> None:
     run = make_run(tmp_path)
-    scheduler = lr_scheduler.CosineAnnealingLR(run.adapter.optimizers[0], T_max=14)
+    scheduler = lr_scheduler.CosineAnnealingLR(run.optimizers[0], T_max=14)
     for inputs, targets in run.batches(epochs=2):
-        run.backward(nn.functional.cross_entropy(run.adapter.models[0](inputs), targets))
-        run.adapter.optimizers[0].step()
+        run.backward(nn.functional.cross_entropy(run.models[0](inputs), targets))
+        run.optimizers[0].step()
         scheduler.step()
         if run.iteration == 4:
             break

@@ -23,7 +23,7 @@ def test_a_state_of_the_sizes_before_is_named() -> None:
     with pytest.raises(RuntimeError) as raised:
         for inputs, targets in run.batches(epochs=1):
             _, state = lstm(inputs[:, None], state)
-            run.backward(nn.functional.cross_entropy(run.adapter.models[0](inputs), targets))
+            run.backward(nn.functional.cross_entropy(run.models[0](inputs), targets))
     told = run.training.explained(raised.value)
     assert isinstance(told, TrainingError)
     assert "batch has 5 samples and the one before had 8" in str(told)

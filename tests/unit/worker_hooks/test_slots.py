@@ -65,9 +65,9 @@ def train_numbered(run: Run, **limits: int) -> list[list[int]]:
     """The sample numbers of every batch, as they were in sums."""
     seen = []
     for inputs, targets, numbers in run.batches(**limits):
-        run.adapter.optimizers[0].zero_grad()
-        run.backward(nn.functional.cross_entropy(run.adapter.models[0](inputs), targets))
-        run.adapter.optimizers[0].step()
+        run.optimizers[0].zero_grad()
+        run.backward(nn.functional.cross_entropy(run.models[0](inputs), targets))
+        run.optimizers[0].step()
         seen.append(numbers[: run.training.now.batch.samples].tolist())
     return seen
 
@@ -160,7 +160,7 @@ def test_running_statistics_are_means_over_the_workers_that_are_there():
     run, plain = run_in(0, (5, 3), norm=True), run_in(0, (5,), norm=True)
     batches = train_numbered(run, iterations=1)
     assert train_numbered(plain, iterations=1) == batches
-    for mine, other in zip(run.adapter.models[0].buffers(), plain.adapter.models[0].buffers(), strict=True):
+    for mine, other in zip(run.models[0].buffers(), plain.models[0].buffers(), strict=True):
         assert torch.allclose(mine, other)
     run.close()
     plain.close()
@@ -198,7 +198,7 @@ def test_gradients_of_a_short_iteration_are_means_over_what_is_in_the_sum(units)
         run = run_in(0, sizes)
         batches = run.batches(iterations=1)
         inputs, targets, _ = next(batches)
-        run.backward(nn.functional.cross_entropy(run.adapter.models[0](inputs), targets), weight=units)
-        found.append(torch.cat([p.grad.flatten() for p in run.adapter.models[0].parameters()]))
+        run.backward(nn.functional.cross_entropy(run.models[0](inputs), targets), weight=units)
+        found.append(torch.cat([p.grad.flatten() for p in run.models[0].parameters()]))
         run.close()
     assert torch.allclose(*found, rtol=1e-6)

@@ -32,9 +32,9 @@ def trained(run: Run, batches: Iterable[Any], stop: int | None = None) -> list[t
     """Train; returns the inputs of every batch. `stop`: leave the loop after so many."""
     seen = []
     for inputs, targets in batches:
-        run.adapter.optimizers[0].zero_grad()
-        run.backward(nn.functional.cross_entropy(run.adapter.models[0](inputs), targets))
-        run.adapter.optimizers[0].step()
+        run.optimizers[0].zero_grad()
+        run.backward(nn.functional.cross_entropy(run.models[0](inputs), targets))
+        run.optimizers[0].step()
         seen.append(inputs)
         if len(seen) == stop:
             break
@@ -126,10 +126,10 @@ def test_where_a_loss_does_not_show_its_batch_sizes_that_differ_are_refused(iter
     for _ in range(iterations - 2):
         trained(run, [next(batches)])
     next(batches), next(batches)
-    before, loss = weights(run), sum((p * torch.ones(())).sum() for p in run.adapter.models[0].parameters())
+    before, loss = weights(run), sum((p * torch.ones(())).sum() for p in run.models[0].parameters())
     if iterations == 2:
         run.backward(loss)
-        run.adapter.optimizers[0].step()
+        run.optimizers[0].step()
         assert run.iteration == 2
     else:
         with pytest.raises(TrainingError, match=r"iterations 4 and 5 .* their sizes differ, and the loss does not"):

@@ -39,10 +39,10 @@ def test_every_samples_counts_the_samples_of_all_passes():
     run = make_run()
     due = []
     for inputs, targets in run.batches(epochs=2):  # batches of 8, the last two of an epoch of 5
-        run.adapter.optimizers[0].zero_grad()
-        run.backward(nn.functional.cross_entropy(run.adapter.models[0](inputs), targets))
+        run.optimizers[0].zero_grad()
+        run.backward(nn.functional.cross_entropy(run.models[0](inputs), targets))
         assert not run.every_samples(1)  # nothing is done in this iteration yet
-        run.adapter.optimizers[0].step()
+        run.optimizers[0].step()
         if run.every_samples(20):
             due.append(run.iteration)
     run.close()
@@ -53,12 +53,12 @@ def test_every_samples_counts_the_samples_of_all_passes():
 def test_clipping_after_synchronize_sees_the_global_gradient():
     run = make_run()
     for inputs, targets in run.batches(iterations=1):
-        run.backward(nn.functional.cross_entropy(run.adapter.models[0](inputs), targets))
+        run.backward(nn.functional.cross_entropy(run.models[0](inputs), targets))
         run.synchronize()
-        norm = nn.utils.clip_grad_norm_(run.adapter.models[0].parameters(), 1e-3)
+        norm = nn.utils.clip_grad_norm_(run.models[0].parameters(), 1e-3)
         assert norm > 1e-3
-        run.adapter.optimizers[0].step()
-    assert sum(float((p.grad**2).sum()) for p in run.adapter.models[0].parameters()) == pytest.approx(1e-6, rel=1e-2)
+        run.optimizers[0].step()
+    assert sum(float((p.grad**2).sum()) for p in run.models[0].parameters()) == pytest.approx(1e-6, rel=1e-2)
     run.close()
 
 
@@ -68,8 +68,8 @@ def test_a_resumed_script_repeats_its_loops_and_goes_on_in_the_right_one(tmp_pat
         for _ in range(3):
             before = run.iteration
             for inputs, targets in run.batches(epochs=1):
-                run.backward(nn.functional.cross_entropy(run.adapter.models[0](inputs), targets))
-                run.adapter.optimizers[0].step()
+                run.backward(nn.functional.cross_entropy(run.models[0](inputs), targets))
+                run.optimizers[0].step()
                 if run.iteration == until:
                     run.save(tmp_path / "x.pt")
                     return found
@@ -97,7 +97,7 @@ def test_a_batch_that_the_script_leaves_the_loop_with_comes_again():
 def test_a_batch_whose_gradients_are_of_a_layer_just_thawed_counts(leaves):
     """Its backward comes before anything asks which parameters are trained now."""
     run = make_run()
-    model, optimizer = run.adapter.models[0], run.adapter.optimizers[0]
+    model, optimizer = run.models[0], run.optimizers[0]
     model[0].requires_grad_(False)
     seen, losses = [], []
     while len(seen) < 2:
@@ -136,7 +136,7 @@ def test_two_loops_at_once_are_refused_and_one_that_was_left_is_not():
 
 def test_hooks_of_a_script_are_its_own_again_after_the_training():
     run, seen = make_run(), []
-    parameter = run.adapter.models[0][2].weight
+    parameter = run.models[0][2].weight
     before, after = (lambda gradient: seen.append("before")), (lambda gradient: seen.append("after"))
     parameter.register_hook(before)
     train(run, iterations=1)
@@ -184,11 +184,11 @@ def test_misuse_is_named():
     loop = run.batches(iterations=3)
     inputs, targets = next(loop)
     with pytest.raises(TrainingError, match=r"without run\.backward"):
-        run.adapter.optimizers[0].step()
-    run.backward(nn.functional.cross_entropy(run.adapter.models[0](inputs), targets))
-    nn.functional.cross_entropy(run.adapter.models[0](inputs), targets).backward()
+        run.optimizers[0].step()
+    run.backward(nn.functional.cross_entropy(run.models[0](inputs), targets))
+    nn.functional.cross_entropy(run.models[0](inputs), targets).backward()
     with pytest.raises(TrainingError, match=r"loss\.backward\(\) has added gradients of this worker alone"):
-        run.adapter.optimizers[0].step()
+        run.optimizers[0].step()
     run.close()
 
 
@@ -197,7 +197,7 @@ def test_a_loss_that_is_not_finite_stops_before_the_weights_change(bad):
     run = make_run()
     before = weights(run)
     for inputs, targets in run.batches(iterations=1):
-        loss = nn.functional.cross_entropy(run.adapter.models[0](inputs), targets) * bad
+        loss = nn.functional.cross_entropy(run.models[0](inputs), targets) * bad
         with pytest.raises(TrainingError, match=r"loss of worker 0 is not finite in iteration 0"):
             run.backward(loss)
         break
@@ -224,9 +224,9 @@ def test_a_worker_without_samples_runs_but_does_not_count(monkeypatch):
     run.training.now.begin(batch)
     monkeypatch.setattr(IterationInFlight, "sizes_due", (0,))
     monkeypatch.setattr(IterationInFlight, "spent_due", (0,))
-    run.backward(nn.functional.cross_entropy(run.adapter.models[0](batch.data[0]), batch.data[1]))
+    run.backward(nn.functional.cross_entropy(run.models[0](batch.data[0]), batch.data[1]))
     assert all(float(bucket._places.gradients.abs().sum()) == 0 for bucket in run.training.sums.exchange.buckets)
-    assert all(parameter.grad is None for parameter in run.adapter.models[0].parameters())
+    assert all(parameter.grad is None for parameter in run.models[0].parameters())
     run.training.now.end()
     run.close()
 
@@ -235,9 +235,9 @@ def test_a_second_step_for_one_batch_is_refused():
     run = make_run()
     with pytest.raises(TrainingError, match=r"step\(\) a second time for one run"):
         for inputs, targets in run.batches(iterations=2):
-            run.backward(nn.functional.cross_entropy(run.adapter.models[0](inputs), targets))
-            run.adapter.optimizers[0].step()
-            run.adapter.optimizers[0].step()
+            run.backward(nn.functional.cross_entropy(run.models[0](inputs), targets))
+            run.optimizers[0].step()
+            run.optimizers[0].step()
     assert run.iteration == 1
     run.close()
 
@@ -249,10 +249,10 @@ def test_a_slowed_down_worker_trains_after_a_pause_also_with_mode_off(monkeypatc
     monkeypatch.setattr("time.sleep", slept.append)
     run = make_run(slowdown=2.0)
     for inputs, targets in run.batches(iterations=2):
-        loss = nn.functional.cross_entropy(run.adapter.models[0](inputs), targets)
+        loss = nn.functional.cross_entropy(run.models[0](inputs), targets)
         clock["now_s"] += 1.0
         run.backward(loss)
-        run.adapter.optimizers[0].step()
+        run.optimizers[0].step()
         with run.paused():
             clock["now_s"] += 10.0
     run.close()

@@ -44,13 +44,13 @@ def averages(run: Run) -> torch.Tensor:
 
 
 def step(run: Run, inputs: torch.Tensor, targets: torch.Tensor) -> None:
-    run.adapter.optimizers[0].zero_grad()
-    run.backward(nn.functional.cross_entropy(run.adapter.models[0](inputs), targets))
-    run.adapter.optimizers[0].step()
+    run.optimizers[0].zero_grad()
+    run.backward(nn.functional.cross_entropy(run.models[0](inputs), targets))
+    run.optimizers[0].step()
 
 
 def score(run: Run) -> Callable[..., Any]:
-    return lambda x, y: {"loss": nn.functional.cross_entropy(run.adapter.models[0](x), y, reduction="sum")}
+    return lambda x, y: {"loss": nn.functional.cross_entropy(run.models[0](x), y, reduction="sum")}
 
 
 def by_the_formula(seen: list[tuple[int, torch.Tensor]], decay: float, reference_batch: int) -> torch.Tensor:
@@ -148,9 +148,7 @@ def test_an_evaluation_of_averages_is_recorded_under_names_of_its_own(tmp_path):
     assert list(found) == ["loss"], "the script's own names"
     with run.averaged(), torch.no_grad():
         inputs, targets = make_data().tensors
-        assert found["loss"] == pytest.approx(
-            float(nn.functional.cross_entropy(run.adapter.models[0](inputs), targets))
-        )
+        assert found["loss"] == pytest.approx(float(nn.functional.cross_entropy(run.models[0](inputs), targets)))
     assert found["loss"] != own["loss"]
     run.close()
     told = [line for line in lines(tmp_path) if line["kind"] == "evaluation"]
@@ -163,14 +161,14 @@ def test_the_averages_stay_as_they_are_whatever_happens_to_them_in_place():
     train(run, epochs=1)
     before, own = (
         averages(run),
-        {name: one.clone() for name, one in run.adapter.models[0].state_dict().items()},
+        {name: one.clone() for name, one in run.models[0].state_dict().items()},
     )
     with pytest.raises(ZeroDivisionError), run.averaged():
-        run.adapter.models[0](make_data().tensors[0])  # in mode train: its running statistics move
-        nn.init.zeros_(run.adapter.models[0][0].weight)
+        run.models[0](make_data().tensors[0])  # in mode train: its running statistics move
+        nn.init.zeros_(run.models[0][0].weight)
         raise ZeroDivisionError
     del own["1.num_batches_tracked"]
-    assert all(torch.equal(one, run.adapter.models[0].state_dict()[name]) for name, one in own.items())
+    assert all(torch.equal(one, run.models[0].state_dict()[name]) for name, one in own.items())
     assert torch.equal(averages(run), before)
     run.close()
 
@@ -180,11 +178,11 @@ def test_what_needs_the_weights_themselves_is_refused_within_the_block(what, tmp
     run = make_run()
     batches = run.batches(epochs=1)
     inputs, targets = next(batches)
-    loss = nn.functional.cross_entropy(run.adapter.models[0](inputs), targets)
+    loss = nn.functional.cross_entropy(run.models[0](inputs), targets)
     if what == "step":
         run.backward(loss)
     doing = {
-        "step": run.adapter.optimizers[0].step,
+        "step": run.optimizers[0].step,
         "save": lambda: run.save(tmp_path / "x.pt"),
         "evaluate": lambda: run.evaluate(make_data(), score(run)),
         "averaged": lambda: run.averaged().__enter__(),
@@ -207,11 +205,11 @@ def test_a_step_that_a_scaler_leaves_out_does_not_count(optimizer):
     scaler = torch.amp.GradScaler("cpu", init_scale=4.0, growth_interval=1000)
     counted = []
     for number, (inputs, targets) in enumerate(run.batches(iterations=4)):
-        run.adapter.optimizers[0].zero_grad()
-        run.backward(scaler.scale(nn.functional.cross_entropy(run.adapter.models[0](inputs), targets)))
+        run.optimizers[0].zero_grad()
+        run.backward(scaler.scale(nn.functional.cross_entropy(run.models[0](inputs), targets)))
         if number == 1:
-            run.adapter.models[0][0].weight.grad[0, 0] = math.inf
-        scaler.step(run.adapter.optimizers[0])
+            run.models[0][0].weight.grad[0, 0] = math.inf
+        scaler.step(run.optimizers[0])
         scaler.update()
         counted.append(run.adapter.averages.state_dict()["due"])
     assert counted == [8.0, 0.0, 8.0, 8.0]
@@ -244,11 +242,11 @@ def test_all_that_a_script_does_in_an_iteration_counts_at_its_end():
 def test_several_batches_of_one_step_count_as_one_batch():
     run = make_run()
     for number, (inputs, targets) in enumerate(run.batches(iterations=4)):
-        loss = nn.functional.cross_entropy(run.adapter.models[0](inputs), targets) / 2
+        loss = nn.functional.cross_entropy(run.models[0](inputs), targets) / 2
         if number % 2:
             run.backward(loss)
-            run.adapter.optimizers[0].step()
-            run.adapter.optimizers[0].zero_grad()
+            run.optimizers[0].step()
+            run.optimizers[0].zero_grad()
         else:
             loss.backward()
     run.adapter.averages.end_iteration()
@@ -264,12 +262,12 @@ def test_running_statistics_are_averaged_as_the_weights_are():
         seen.append(
             (
                 8,
-                torch.cat([run.adapter.models[0][1].running_mean, run.adapter.models[0][1].running_var]).double(),
+                torch.cat([run.models[0][1].running_mean, run.models[0][1].running_var]).double(),
             )
         )
     with run.averaged():
-        found = torch.cat([run.adapter.models[0][1].running_mean, run.adapter.models[0][1].running_var]).double()
-        assert int(run.adapter.models[0][1].num_batches_tracked) == 5, "whole numbers are as they are"
+        found = torch.cat([run.models[0][1].running_mean, run.models[0][1].running_var]).double()
+        assert int(run.models[0][1].num_batches_tracked) == 5, "whole numbers are as they are"
     assert torch.allclose(found, by_the_formula(seen, DECAY, 8), atol=1e-6)
     run.close()
 
@@ -291,7 +289,7 @@ def test_halves_are_averaged_in_float32():
 
 def test_averages_follow_what_is_trained():
     run = make_run(model=nn.Sequential(nn.Linear(4, 6), nn.Linear(6, 2)))
-    model, optimizer = run.adapter.models[0], run.adapter.optimizers[0]
+    model, optimizer = run.models[0], run.optimizers[0]
     for number, (inputs, targets) in enumerate(run.batches(iterations=9)):
         step(run, inputs.to(model[0].weight.dtype), targets)
         if number == 2:
@@ -338,8 +336,8 @@ def test_a_resume_goes_on_with_the_same_averages_bit_for_bit(where, tmp_path):
     train(second, epochs=2)
     assert torch.equal(averages(whole), averages(second))
     third, (state, place) = make_run(), (torch.load(tmp_path / "x.pt"), first.state_dict())
-    third.adapter.models[0].load_state_dict(first.adapter.models[0].state_dict())
-    third.adapter.optimizers[0].load_state_dict(first.adapter.optimizers[0].state_dict())
+    third.models[0].load_state_dict(first.models[0].state_dict())
+    third.optimizers[0].load_state_dict(first.optimizers[0].state_dict())
     third.load_state_dict(place)
     train(third, epochs=2)
     assert torch.equal(averages(whole), averages(third)), "with a file of the script's own"

@@ -42,9 +42,9 @@ def trained(model: nn.Module, folder: Path) -> Run:
 
     session.newest_plan = newest_plan  # type: ignore[method-assign]
     for inputs, targets in run.batches(iterations=10):
-        run.adapter.optimizers[0].zero_grad()
+        run.optimizers[0].zero_grad()
         run.backward(mse_loss(model(inputs), targets))
-        run.adapter.optimizers[0].step()
+        run.optimizers[0].step()
     run.close()
     return run
 

@@ -32,16 +32,12 @@ def guarded_run(folder: Path | None = None, **changes: Any) -> Any:
 
 def used_rates(run: Any) -> list[float]:
     used: list[float] = []
-    run.adapter.optimizers[0].register_step_pre_hook(
-        lambda *_: used.append(run.adapter.optimizers[0].param_groups[0]["lr"])
-    )
+    run.optimizers[0].register_step_pre_hook(lambda *_: used.append(run.optimizers[0].param_groups[0]["lr"]))
     return used
 
 
 def state_of(run: Any) -> dict[str, Any]:
-    return copy.deepcopy(
-        {"model": run.adapter.models[0].state_dict(), "optimizer": run.adapter.optimizers[0].state_dict()["state"]}
-    )
+    return copy.deepcopy({"model": run.models[0].state_dict(), "optimizer": run.optimizers[0].state_dict()["state"]})
 
 
 def same(one: Any, other: Any) -> bool:
@@ -55,23 +51,23 @@ def train_with_broken_losses(run: Any, iterations: int, broken: set[int]) -> lis
     states = []
     for inputs, targets in run.batches(iterations=iterations):
         states.append(state_of(run))
-        run.adapter.optimizers[0].zero_grad()
-        loss = nn.functional.cross_entropy(run.adapter.models[0](inputs), targets)
+        run.optimizers[0].zero_grad()
+        loss = nn.functional.cross_entropy(run.models[0](inputs), targets)
         run.backward(loss * NAN if run.iteration in broken else loss)
-        run.adapter.optimizers[0].step()
+        run.optimizers[0].step()
     return [*states, state_of(run)]
 
 
 def test_the_rate_is_halved_beside_the_rule_and_the_scheduler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = guarded_run(tmp_path, lr_rule="sqrt", window=2)
-    scheduler = torch.optim.lr_scheduler.StepLR(run.adapter.optimizers[0], step_size=3, gamma=0.1)
+    scheduler = torch.optim.lr_scheduler.StepLR(run.optimizers[0], step_size=3, gamma=0.1)
     monkeypatch.setattr(run.training.session, "newest_plan", lambda: Plan(3, (2,)))
     used = used_rates(run)
     for inputs, targets in run.batches(iterations=5):
-        run.adapter.optimizers[0].zero_grad()
-        loss = nn.functional.cross_entropy(run.adapter.models[0](inputs), targets)
+        run.optimizers[0].zero_grad()
+        loss = nn.functional.cross_entropy(run.models[0](inputs), targets)
         run.backward(loss * NAN if run.iteration == 1 else loss)
-        run.adapter.optimizers[0].step()
+        run.optimizers[0].step()
         scheduler.step()
     run.close()
     assert used == pytest.approx([0.1, 0.1 * 0.5 * 0.5, 0.1 * 0.5 * 0.5, 0.01 * 0.5 * 0.5, 0.01 * 0.5 * 0.5])
@@ -81,9 +77,9 @@ def test_the_rate_is_halved_beside_the_rule_and_the_scheduler(tmp_path: Path, mo
 
 def test_all_parameter_groups_and_optimizers_follow() -> None:
     run = guarded_run()
-    first, last = run.adapter.models[0][0], run.adapter.models[0][2]
+    first, last = run.models[0][0], run.models[0][2]
     run.close()
-    model = nn.Sequential(first, run.adapter.models[0][1], last)
+    model = nn.Sequential(first, run.models[0][1], last)
     one = torch.optim.Adam([{"params": first.weight, "lr": 0.01}, {"params": first.bias}], lr=0.02)
     other = torch.optim.SGD(last.parameters(), lr=0.04)
     from tests.unit.worker_hooks.local_run import make_data, open_run, settings_for
@@ -145,16 +141,16 @@ def test_samples_and_schedulers_go_on(tmp_path: Path) -> None:
     plain, guarded = make_run(mode="adapt", run_id="samples-go-on"), guarded_run()
     seen = []
     for run, broken in ((plain, set[int]()), (guarded, {9})):
-        scheduler = torch.optim.lr_scheduler.StepLR(run.adapter.optimizers[0], step_size=5, gamma=0.5)
+        scheduler = torch.optim.lr_scheduler.StepLR(run.optimizers[0], step_size=5, gamma=0.5)
         batches = []
         for inputs, targets in run.batches(iterations=14):
             batches.append(inputs)
-            run.adapter.optimizers[0].zero_grad()
-            loss = nn.functional.cross_entropy(run.adapter.models[0](inputs), targets)
+            run.optimizers[0].zero_grad()
+            loss = nn.functional.cross_entropy(run.models[0](inputs), targets)
             run.backward(loss * NAN if run.iteration in broken else loss)
-            run.adapter.optimizers[0].step()
+            run.optimizers[0].step()
             scheduler.step()
-        seen.append((torch.cat(batches), run.adapter.optimizers[0].param_groups[0]["lr"], run.epoch, run.iteration))
+        seen.append((torch.cat(batches), run.optimizers[0].param_groups[0]["lr"], run.epoch, run.iteration))
         run.close()
     assert torch.equal(seen[0][0], seen[1][0])
     assert seen[0][1:] == seen[1][1:]
@@ -188,14 +184,14 @@ def test_every_optimizer_comes_back_as_often_as_wanted(kind: Any) -> None:
 def test_a_gradient_that_is_not_finite_is_no_step(tmp_path: Path) -> None:
     run = guarded_run(tmp_path)
     for inputs, targets in run.batches(iterations=12):
-        run.adapter.optimizers[0].zero_grad()
-        logits = run.adapter.models[0](inputs)
+        run.optimizers[0].zero_grad()
+        logits = run.models[0](inputs)
         if run.iteration == 7:
             logits.register_hook(lambda gradient: gradient * math.inf)
         run.backward(nn.functional.cross_entropy(logits, targets))
         if run.iteration == 7:
-            assert all(not p.grad.any() for p in run.adapter.models[0].parameters())
-        run.adapter.optimizers[0].step()
+            assert all(not p.grad.any() for p in run.models[0].parameters())
+        run.optimizers[0].step()
     run.close()
     assert torch.isfinite(weights(run)).all()
     (told,) = [line for line in lines(tmp_path) if line["kind"] == "rollback"]
@@ -207,11 +203,11 @@ def test_what_the_script_saves_after_a_rollback_is_the_state_that_came_back(tmp_
     first = None
     for inputs, targets in run.batches(iterations=5):
         first = state_of(run) if first is None else first
-        run.adapter.optimizers[0].zero_grad()
-        loss = nn.functional.cross_entropy(run.adapter.models[0](inputs), targets)
+        run.optimizers[0].zero_grad()
+        loss = nn.functional.cross_entropy(run.models[0](inputs), targets)
         run.backward(loss * NAN if run.iteration == 3 else loss)
         assert run.iteration != 3 or same(state_of(run)["model"], first["model"]), "before the step already"
-        run.adapter.optimizers[0].step()
+        run.optimizers[0].step()
         if run.iteration == 4:
             run.save(tmp_path / "x.pt")
     run.close()
@@ -222,16 +218,16 @@ def test_what_the_script_saves_after_a_rollback_is_the_state_that_came_back(tmp_
 
 def test_averages_that_the_script_registers_come_back_too(tmp_path: Path) -> None:
     run = guarded_run()
-    average = torch.optim.swa_utils.AveragedModel(run.adapter.models[0])
+    average = torch.optim.swa_utils.AveragedModel(run.models[0])
     run.register(average=average)
     for inputs, targets in run.batches(iterations=6):
-        run.adapter.optimizers[0].zero_grad()
-        loss = nn.functional.cross_entropy(run.adapter.models[0](inputs), targets)
+        run.optimizers[0].zero_grad()
+        loss = nn.functional.cross_entropy(run.models[0](inputs), targets)
         run.backward(loss * NAN if run.iteration == 4 else loss)
-        run.adapter.optimizers[0].step()
+        run.optimizers[0].step()
         if run.iteration == 5:
             assert int(average.n_averaged) == 0
-        average.update_parameters(run.adapter.models[0])
+        average.update_parameters(run.models[0])
     run.close()
 
 
@@ -242,10 +238,10 @@ def test_our_own_averages_come_back_too() -> None:
     means = []
     for inputs, targets in run.batches(iterations=60):
         means.append(copy.deepcopy(run.adapter.averages.state_dict()["means"]))
-        run.adapter.optimizers[0].zero_grad()
-        loss = nn.functional.cross_entropy(run.adapter.models[0](inputs), targets)
+        run.optimizers[0].zero_grad()
+        loss = nn.functional.cross_entropy(run.models[0](inputs), targets)
         run.backward(loss * NAN if run.iteration == 45 else loss)
-        run.adapter.optimizers[0].step()
+        run.optimizers[0].step()
     run.close()
     assert same(means[46], means[40]) and not same(means[45], means[40])
 
@@ -269,12 +265,12 @@ def test_a_gradient_scaler_looks_for_gradients_that_are_not_finite_itself(tmp_pa
     run = guarded_run(tmp_path)
     scaler = torch.amp.GradScaler("cpu", init_scale=4.0)
     for inputs, targets in run.batches(iterations=4):
-        run.adapter.optimizers[0].zero_grad()
-        logits = run.adapter.models[0](inputs)
+        run.optimizers[0].zero_grad()
+        logits = run.models[0](inputs)
         if run.iteration == 2:
             logits.register_hook(lambda gradient: gradient * math.inf)
         run.backward(scaler.scale(nn.functional.cross_entropy(logits, targets)))
-        scaler.step(run.adapter.optimizers[0])
+        scaler.step(run.optimizers[0])
         scaler.update()
     run.close()
     assert scaler.get_scale() == 2.0

@@ -60,9 +60,9 @@ def numbers_of(run: Run, batches: Iterator[Any] | None = None, **limits: Any) ->
     """Train; returns the sample numbers of every batch."""
     seen = []
     for rows, *_ in batches or run.batches(**limits):
-        run.adapter.optimizers[0].zero_grad()
-        run.backward(run.adapter.models[0](rows[:, None].float()).mean())
-        run.adapter.optimizers[0].step()
+        run.optimizers[0].zero_grad()
+        run.backward(run.models[0](rows[:, None].float()).mean())
+        run.optimizers[0].step()
         seen.append(rows.tolist())
     return seen
 
@@ -290,7 +290,7 @@ def test_processes_are_those_of_the_loader(context):
     processes = set()
     for _ in run.epochs(2):
         for rows, pids in run.batches():
-            run.backward(run.adapter.models[0](rows[:, None].float()).mean())
+            run.backward(run.models[0](rows[:, None].float()).mean())
             processes.update(pids)
     assert len(processes) == 2 and os.getpid() not in processes
     run.close()
@@ -319,8 +319,8 @@ def test_a_loop_that_is_left_and_begun_again_goes_on_with_the_next_sample(persis
     seen: list[int] = []
     for limit in (3, 4, 9):
         for rows, _ in run.batches(iterations=100):
-            run.backward(run.adapter.models[0](rows[:, None].float()).mean())
-            run.adapter.optimizers[0].step()
+            run.backward(run.models[0](rows[:, None].float()).mean())
+            run.optimizers[0].step()
             seen += rows.tolist()
             if run.iteration == limit:
                 break

@@ -64,9 +64,9 @@ def test_what_a_worker_does_beside_training_is_no_speed(tmp_path, later, where):
 
     def loop(**limits):
         for inputs, targets in run.batches(**limits):
-            run.adapter.optimizers[0].zero_grad()
-            run.backward(nn.functional.cross_entropy(run.adapter.models[0](inputs), targets))
-            run.adapter.optimizers[0].step()
+            run.optimizers[0].zero_grad()
+            run.backward(nn.functional.cross_entropy(run.models[0](inputs), targets))
+            run.optimizers[0].step()
             if where == "between two batches" and run.iteration == 8:
                 later(1000)
 
@@ -90,9 +90,9 @@ def test_what_a_worker_does_beside_training_is_no_speed(tmp_path, later, where):
 def test_what_recurs_in_every_iteration_is_speed(tmp_path, later):
     run = make_run(tmp_path, mode="observe")
     for inputs, targets in run.batches(iterations=14):
-        run.adapter.optimizers[0].zero_grad()
-        run.backward(nn.functional.cross_entropy(run.adapter.models[0](inputs), targets))
-        run.adapter.optimizers[0].step()
+        run.optimizers[0].zero_grad()
+        run.backward(nn.functional.cross_entropy(run.models[0](inputs), targets))
+        run.optimizers[0].step()
         later(1000)
     run.close()
     windows = [line for line in lines(tmp_path) if line["kind"] == "window"]
@@ -101,11 +101,11 @@ def test_what_recurs_in_every_iteration_is_speed(tmp_path, later):
 
 def test_windows_tell_how_far_training_is_and_whether_the_script_lowers_its_rate(tmp_path):
     run = make_run(tmp_path, mode="observe", lr_rule="linear", reference_batch=4)  # the factor is not the script's
-    schedule = torch.optim.lr_scheduler.StepLR(run.adapter.optimizers[0], step_size=7, gamma=0.5)
+    schedule = torch.optim.lr_scheduler.StepLR(run.optimizers[0], step_size=7, gamma=0.5)
     for inputs, targets in run.batches(iterations=14):
-        run.adapter.optimizers[0].zero_grad()
-        run.backward(nn.functional.cross_entropy(run.adapter.models[0](inputs), targets))
-        run.adapter.optimizers[0].step()
+        run.optimizers[0].zero_grad()
+        run.backward(nn.functional.cross_entropy(run.models[0](inputs), targets))
+        run.optimizers[0].step()
         schedule.step()
     train(run, iterations=20)
     run.close()
@@ -142,9 +142,9 @@ def test_a_new_plan_and_the_end_of_a_pause_begin_the_window_anew(tmp_path, monke
     monkeypatch.setattr(run.training.session.reporter, "begin_window", lambda: begun.append(run.iteration))
     monkeypatch.setattr(run.training.session, "newest_plan", lambda: Plan(1, (4,)) if run.iteration >= 2 else None)
     for inputs, targets in run.batches(iterations=6):
-        run.adapter.optimizers[0].zero_grad()
-        run.backward(nn.functional.cross_entropy(run.adapter.models[0](inputs), targets))
-        run.adapter.optimizers[0].step()
+        run.optimizers[0].zero_grad()
+        run.backward(nn.functional.cross_entropy(run.models[0](inputs), targets))
+        run.optimizers[0].step()
         if run.iteration == 5:
             with run.paused():
                 assert begun == [1, 3], "the plan agreed in iteration 2 is in force from 3 on"
@@ -183,23 +183,23 @@ def test_evaluation_is_exact_and_leaves_records_and_mode_alone(tmp_path, monkeyp
     run = make_run(tmp_path, mode="observe", window=1)
 
     def score(inputs, targets):
-        assert not run.adapter.models[0].training
+        assert not run.models[0].training
         assert not torch.is_grad_enabled()
         clock["now_s"] += 1000.0
-        logits = run.adapter.models[0](inputs)
+        logits = run.models[0](inputs)
         loss = nn.functional.cross_entropy(logits, targets, reduction="sum")
         return {"accuracy": (logits.argmax(1) == targets).sum(), "loss": loss}
 
     for inputs, targets in run.batches(iterations=4):
-        run.adapter.optimizers[0].zero_grad()
-        run.backward(nn.functional.cross_entropy(run.adapter.models[0](inputs), targets))
+        run.optimizers[0].zero_grad()
+        run.backward(nn.functional.cross_entropy(run.models[0](inputs), targets))
         clock["now_s"] += 1.0
-        run.adapter.optimizers[0].step()
+        run.optimizers[0].step()
         found = run.evaluate(make_data(), score, batch_size=7)
-    assert run.adapter.models[0].training
+    assert run.models[0].training
     inputs, targets = make_data().tensors
     with torch.no_grad():
-        logits = run.adapter.models[0](inputs)
+        logits = run.models[0](inputs)
     assert found["accuracy"] == pytest.approx(float((logits.argmax(1) == targets).float().mean()))
     assert found["loss"] == pytest.approx(float(nn.functional.cross_entropy(logits, targets)), rel=1e-5)
     run.close()

@@ -61,9 +61,9 @@ def numbers_of(run: Run, stop: int | None = None, **limits: Any) -> list[list[in
     for rows in run.batches(**limits):
         if len(seen) == stop:
             break
-        run.adapter.optimizers[0].zero_grad()
-        run.backward(run.adapter.models[0](rows[:, None].float()).mean())
-        run.adapter.optimizers[0].step()
+        run.optimizers[0].zero_grad()
+        run.backward(run.models[0](rows[:, None].float()).mean())
+        run.optimizers[0].step()
         seen.append(rows.tolist())
     return seen
 
@@ -132,8 +132,8 @@ def test_processes_read_neighbours_of_the_list_and_a_resume_goes_on():
     lengths, seen, readers = (20, 0, 37, 31, 1), [], set()
     first = attached(with_processes(lengths), processes=2)
     for numbers, processes in first.batches(epochs=1):
-        first.backward(first.adapter.models[0](numbers[:, None].float()).mean())
-        first.adapter.optimizers[0].step()
+        first.backward(first.models[0](numbers[:, None].float()).mean())
+        first.optimizers[0].step()
         seen += numbers.tolist()
         readers |= set(processes.tolist())
         if first.iteration == 5:
@@ -143,8 +143,8 @@ def test_processes_read_neighbours_of_the_list_and_a_resume_goes_on():
     resumed = attached(with_processes(lengths), processes=2)
     resumed.load_state_dict(state)
     for numbers, _ in resumed.batches(epochs=1):
-        resumed.backward(resumed.adapter.models[0](numbers[:, None].float()).mean())
-        resumed.adapter.optimizers[0].step()
+        resumed.backward(resumed.models[0](numbers[:, None].float()).mean())
+        resumed.optimizers[0].step()
         seen += numbers.tolist()
     resumed.close()
     assert sorted(seen) == list(range(89))
@@ -156,8 +156,8 @@ def test_the_same_processes_read_all_groups_of_all_passes_and_end_with_the_train
     run = attached(with_processes((20, 0, 37, 31, 1)), processes=2)
     seen, readers = [], set()
     for numbers, processes in run.batches(epochs=3):
-        run.backward(run.adapter.models[0](numbers[:, None].float()).mean())
-        run.adapter.optimizers[0].step()
+        run.backward(run.models[0](numbers[:, None].float()).mean())
+        run.optimizers[0].step()
         seen += numbers.tolist()
         readers |= set(processes.tolist())
     (thread,) = [one for one in threading.enumerate() if one.name == "dynamix-shards" and one not in earlier]
@@ -235,10 +235,10 @@ def test_batches_whose_gradients_are_in_no_sum_come_again_after_a_resume():
     run = attached(numbered(shuffle=False))
     for rows in run.batches(epochs=2):
         if run.iteration == 2:
-            run.adapter.models[0](rows[:, None].float()).mean().backward()
+            run.models[0](rows[:, None].float()).mean().backward()
             break
-        run.backward(run.adapter.models[0](rows[:, None].float()).mean())
-        run.adapter.optimizers[0].step()
+        run.backward(run.models[0](rows[:, None].float()).mean())
+        run.optimizers[0].step()
     assert run.state_dict()["position"]["cursor"] == {"epoch": 0, "position": 16, "owed": []}
     assert numbers_of(run, 1, epochs=2) == [list(range(24, 32))]
     assert run.state_dict()["position"]["cursor"] == {"epoch": 0, "position": 32, "owed": []}
@@ -290,8 +290,8 @@ def test_progress_follows_the_shards_in_the_first_pass_and_then_the_samples():
     run = attached(numbered((16,) * 10))
     told = []
     for rows in run.batches(epochs=2):
-        run.backward(run.adapter.models[0](rows[:, None].float()).mean())
-        run.adapter.optimizers[0].step()
+        run.backward(run.models[0](rows[:, None].float()).mean())
+        run.optimizers[0].step()
         told.append(run.progress)
     run.close()
     assert told == sorted(told) and told[-1] == 1

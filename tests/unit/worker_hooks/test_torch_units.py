@@ -28,11 +28,11 @@ from worker_hooks.session import Session
 def train_weighted(run: Run, units: list[float], **limits: int) -> list[float]:
     """The usual loop with these weights, one per iteration; returns the learning rates of the steps."""
     rates: list[float] = []
-    optimizer = run.adapter.optimizers[0]
+    optimizer = run.optimizers[0]
     handle = optimizer.register_step_pre_hook(lambda *_: rates.append(optimizer.param_groups[0]["lr"]))
     for inputs, targets in run.batches(**limits):
         optimizer.zero_grad()
-        logits = run.adapter.models[0](inputs)
+        logits = run.models[0](inputs)
         loss = nn.functional.cross_entropy(logits, targets)
         run.backward(loss, correct=units[run.iteration] / 4, weight=torch.tensor(units[run.iteration]))
         optimizer.step()
@@ -112,13 +112,13 @@ def test_a_size_in_tokens_takes_every_sample_once(tmp_path):
     seen, tokens = [], []
     order = torch.utils.data.TensorDataset(*make_data().tensors).tensors[0].sum(1).tolist()
     for inputs, targets in run.batches(epochs=2):
-        run.adapter.optimizers[0].zero_grad()
+        run.optimizers[0].zero_grad()
         numbers = [order.index(value) for value in inputs.sum(1).tolist()]
         seen += numbers
         tokens.append(sum(LENGTHS[number] for number in numbers))
         assert run.batch_size == 40
-        run.backward(nn.functional.cross_entropy(run.adapter.models[0](inputs), targets), weight=tokens[-1])
-        run.adapter.optimizers[0].step()
+        run.backward(nn.functional.cross_entropy(run.models[0](inputs), targets), weight=tokens[-1])
+        run.optimizers[0].step()
     run.close()
     assert sorted(seen[:SAMPLES]) == sorted(seen[SAMPLES:]) == list(range(SAMPLES))
     assert max(tokens) <= 40 and min(tokens) >= 18
