@@ -15,12 +15,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dynamix_ps.errors import TrainingError
-from worker_hooks.checkpoint import Position
-from worker_hooks.data_source import DataSetSource, DataSource
-from worker_hooks.exchange import GradientExchange
-from worker_hooks.memory_ceiling import MemoryCeiling
+from worker_hooks.exchange.gradient_exchange import GradientExchange
+from worker_hooks.loading.data_source import DataSetSource, DataSource
+from worker_hooks.memory.memory_ceiling import MemoryCeiling
+from worker_hooks.memory.worker_memory import WorkerMemory
 from worker_hooks.model_state import ModelState
-from worker_hooks.worker_memory import WorkerMemory
+from worker_hooks.saved.checkpoint import Position
 
 if TYPE_CHECKING:
     from worker_hooks.session import Session

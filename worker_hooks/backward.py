@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 from dynamix_ps.errors import DIVERGED, TrainingError
 from dynamix_ps.metrics.noise import estimate
-from worker_hooks.agreement import GRADIENTS, GRADIENTS_OF_SUMS, WEIGHTED_GRADIENTS, name_workers
-from worker_hooks.reduction import Kind, check
-from worker_hooks.termination import TERMINATION
-from worker_hooks.trailer import Contribution, GlobalView
-from worker_hooks.units import factor_after_sum, units_or_invalid, weight_before_sum
+from worker_hooks.exchange.agreement import GRADIENTS, GRADIENTS_OF_SUMS, WEIGHTED_GRADIENTS, name_workers
+from worker_hooks.exchange.trailer import Contribution, GlobalView
+from worker_hooks.exchange.units import factor_after_sum, units_or_invalid, weight_before_sum
+from worker_hooks.iteration.reduction import Kind, check
+from worker_hooks.process.termination import TERMINATION
 
 if TYPE_CHECKING:
     from worker_hooks.training import Training

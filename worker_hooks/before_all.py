@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from dynamix_ps.errors import TrainingError
-from worker_hooks import failure
+from worker_hooks.process import failure
 from worker_hooks.session import is_open, join
 from worker_hooks.settings import Settings
 from worker_hooks.start import BEFORE_ALL, FAILED_BEFORE_ALL, check_workers

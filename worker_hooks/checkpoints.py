@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dynamix_ps.errors import CheckpointError, TrainingError
-from worker_hooks.checkpoint import FORMAT, KEPT, Position, check_format, save_checkpoint
+from worker_hooks.process.termination import TERMINATION
 from worker_hooks.resuming import for_this_run, tell_where_it_goes_on
-from worker_hooks.saved_fields import read_table
-from worker_hooks.termination import TERMINATION
+from worker_hooks.saved.checkpoint import FORMAT, KEPT, Position, check_format, save_checkpoint
+from worker_hooks.saved.saved_fields import read_table
 
 if TYPE_CHECKING:
     from worker_hooks.training import Training

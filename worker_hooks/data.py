@@ -6,11 +6,11 @@ import math
 import zlib
 from typing import TYPE_CHECKING, Any
 
-from worker_hooks.batches import NOTHING_READ, Batches, BatchStream, StreamWorker
-from worker_hooks.sampler import GlobalSampler
+from worker_hooks.loading.batches import NOTHING_READ, Batches, BatchStream, StreamWorker
+from worker_hooks.loading.stream_source import StreamSource
+from worker_hooks.sampling.sampler import GlobalSampler
+from worker_hooks.sampling.token_sampler import TokenSampler
 from worker_hooks.start import check_enough, check_order, check_place, check_unit, of_every_worker
-from worker_hooks.stream_source import StreamSource
-from worker_hooks.token_sampler import TokenSampler
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from worker_hooks.adapter import Adapter
-    from worker_hooks.checkpoint import Position
-    from worker_hooks.data_source import DataSource
-    from worker_hooks.fingerprint import Fingerprint
+    from worker_hooks.loading.data_source import DataSource
+    from worker_hooks.loading.fingerprint import Fingerprint
     from worker_hooks.plans import Plans
+    from worker_hooks.saved.checkpoint import Position
     from worker_hooks.session import Session
 
 

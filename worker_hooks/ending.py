@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dynamix_ps.errors import PeerLostError
-from worker_hooks.termination import TERMINATION
+from worker_hooks.process.termination import TERMINATION
 
 if TYPE_CHECKING:
     from worker_hooks.training import Training

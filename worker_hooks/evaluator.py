@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from dynamix_ps.errors import TrainingError
 from dynamix_ps.run_record.evaluations import AVERAGED
-from worker_hooks.evaluation import (
+from worker_hooks.loading.evaluation import (
     Share,
     directions,
     evaluate_share,

@@ -26,7 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dynamix_ps.errors import PeerLostError, TrainingError
-from worker_hooks.agreement import name_workers
+from worker_hooks.exchange.agreement import name_workers
 
 if TYPE_CHECKING:
     from dynamix_ps.comm import Comm

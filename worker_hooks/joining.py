@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from worker_hooks.adapter import Adapter
-    from worker_hooks.checkpoint import Position
+    from worker_hooks.saved.checkpoint import Position
     from worker_hooks.session import Session
 
 logger = logging.getLogger("dynamix")

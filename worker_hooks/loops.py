@@ -11,9 +11,16 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from dynamix_ps.errors import TrainingError
-from worker_hooks.batches import Batch, limit_reached
-from worker_hooks.script_limits import Asked, Limit, ScriptLimits
-from worker_hooks.taken_ahead import TakenAhead, are_alike, not_known, not_possible, of_another_thread, two_ahead
+from worker_hooks.iteration.script_limits import Asked, Limit, ScriptLimits
+from worker_hooks.iteration.taken_ahead import (
+    TakenAhead,
+    are_alike,
+    not_known,
+    not_possible,
+    of_another_thread,
+    two_ahead,
+)
+from worker_hooks.loading.batches import Batch, limit_reached
 
 if TYPE_CHECKING:
     from worker_hooks.training import Training

@@ -22,18 +22,18 @@ import numpy as np
 from dynamix_ps.comm.followed_sums import SumGiver, SumTaker
 from dynamix_ps.errors import PeerLostError, TrainingError
 from dynamix_ps.membership.messages import Process
-from worker_hooks.agreement import different_parameters, name_workers
-from worker_hooks.arrival import StateCopy
-from worker_hooks.checkpoint import Position
-from worker_hooks.departures import Departures
-from worker_hooks.entries import Entries
-from worker_hooks.fingerprint import difference
-from worker_hooks.handover import Handover, Planned
-from worker_hooks.iteration import GradientSum
-from worker_hooks.plan_switch import plan_of
+from worker_hooks.exchange.agreement import different_parameters, name_workers
+from worker_hooks.exchange.trailer import GlobalView
+from worker_hooks.iteration.in_flight import GradientSum
+from worker_hooks.loading.fingerprint import difference
+from worker_hooks.membership.arrival import StateCopy
+from worker_hooks.membership.departures import Departures
+from worker_hooks.membership.entries import Entries
+from worker_hooks.membership.handover import Handover, Planned
+from worker_hooks.planning.plan_switch import plan_of
+from worker_hooks.process.termination import TERMINATION
+from worker_hooks.saved.checkpoint import Position
 from worker_hooks.start import compare_settings
-from worker_hooks.termination import TERMINATION
-from worker_hooks.trailer import GlobalView
 
 if TYPE_CHECKING:
     from worker_hooks.training import Training

@@ -6,7 +6,7 @@ import io
 from abc import ABC, abstractmethod
 from typing import Any, BinaryIO
 
-from worker_hooks.checkpoint import Position
+from worker_hooks.saved.checkpoint import Position
 
 
 class ModelState(ABC):

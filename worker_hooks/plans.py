@@ -5,9 +5,9 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from worker_hooks.learning_rate import LearningRate
-from worker_hooks.plan_switch import PlanSwitch
-from worker_hooks.units import SizeWorth
+from worker_hooks.exchange.units import SizeWorth
+from worker_hooks.planning.learning_rate import LearningRate
+from worker_hooks.planning.plan_switch import PlanSwitch
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from dynamix_ps.messages import Plan
-    from worker_hooks.checkpoint import Position
-    from worker_hooks.rate_guard import RateGuard
+    from worker_hooks.exchange.trailer import GlobalView
+    from worker_hooks.planning.rate_guard import RateGuard
+    from worker_hooks.saved.checkpoint import Position
     from worker_hooks.session import Session
     from worker_hooks.size_choice import SizeChoice
-    from worker_hooks.trailer import GlobalView
 
 
 class Plans:
@@ -82,7 +82,7 @@ class Plans:
         """The guard forgets what it knows, such as where a worker enters that cannot know it."""
         if not self._settings.guards_rate:
             return
-        from worker_hooks.rate_guard import RateGuard
+        from worker_hooks.planning.rate_guard import RateGuard
 
         self.guard = RateGuard(self.rate, partial(self._session.degraded, "learning rate"))
 

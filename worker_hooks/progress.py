@@ -6,15 +6,15 @@ import math
 from typing import TYPE_CHECKING
 
 from dynamix_ps.errors import TrainingError
-from worker_hooks.sampler import Cursor
+from worker_hooks.sampling.sampler import Cursor
 
 if TYPE_CHECKING:
     from dynamix_ps.messages import Plan
-    from worker_hooks.checkpoint import Position
     from worker_hooks.data import Data
-    from worker_hooks.iteration import IterationInFlight
+    from worker_hooks.iteration.in_flight import IterationInFlight
     from worker_hooks.observe.training_observer import TrainingObserver
     from worker_hooks.plans import Plans
+    from worker_hooks.saved.checkpoint import Position
 
 
 class TrainingPlace:

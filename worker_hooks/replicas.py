@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from dynamix_ps.errors import TrainingError
-from worker_hooks.agreement import LAYOUT
+from worker_hooks.exchange.agreement import LAYOUT
 
 if TYPE_CHECKING:
     from worker_hooks.adapter import Adapter

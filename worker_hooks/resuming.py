@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dynamix_ps.errors import CheckpointError, DynamixError
-from worker_hooks.checkpoint import Position, newest_valid_checkpoint
-from worker_hooks.sampler import Cursor
+from worker_hooks.sampling.sampler import Cursor
+from worker_hooks.saved.checkpoint import Position, newest_valid_checkpoint
 from worker_hooks.start import plan_for, resized
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from worker_hooks.reduction import Kind
+from worker_hooks.iteration.reduction import Kind
 
 if TYPE_CHECKING:
     from worker_hooks.training import Training

@@ -34,22 +34,22 @@ from dynamix_ps.metrics.network.connection import Connection
 from dynamix_ps.metrics.network.own_sockets import opened_between, own_sockets
 from dynamix_ps.metrics.system import SystemSampler
 from dynamix_ps.run_record.run_folder import RunFolder
-from worker_hooks.arrival import Arrival, StateCopy, follow, give
-from worker_hooks.failure import leave
-from worker_hooks.handover import Handover, Planned
-from worker_hooks.launched import fixed_sizes_note, waiting_note
+from worker_hooks.membership.arrival import Arrival, StateCopy, follow, give
+from worker_hooks.membership.handover import Handover, Planned
 from worker_hooks.observe.account import RunAccount
 from worker_hooks.observe.reporter import Reporter, Reporting
 from worker_hooks.observe.stopwatch import NewestSum, Stopwatch, Watch
 from worker_hooks.observe.telemetry import Telemetry
-from worker_hooks.place import take_place
+from worker_hooks.process.failure import leave
+from worker_hooks.process.launched import fixed_sizes_note, waiting_note
+from worker_hooks.process.place import take_place
+from worker_hooks.process.termination import TERMINATION
 from worker_hooks.settings import Settings
-from worker_hooks.termination import TERMINATION
 from worker_hooks.workers import Workers
 
 if TYPE_CHECKING:
     from dynamix_ps.rpc.access import ArbitratorAccess
-    from worker_hooks.membership import WorkerMember
+    from worker_hooks.membership.member import WorkerMember
 
 logger = logging.getLogger("dynamix")
 _REHEARSED = "dynamix_ps.rehearsal.session:RehearsedSession"  # loaded where the environment asks for it
@@ -167,7 +167,7 @@ class Session:
 
     def _become_member(self, access: ArbitratorAccess, me: Process, late: bool = False) -> None:
         """From now on the arbitrator counts this worker of an elastic job."""
-        from worker_hooks.membership import become_member  # with gRPC, which other jobs do not need
+        from worker_hooks.membership.member import become_member  # with gRPC, which other jobs do not need
 
         elastic, first_size = self.comm.elastic, self.comm.first_size
         assert elastic is not None, "only an elastic job has members"

@@ -14,9 +14,9 @@ from dynamix_ps.data_planes import DATA_PLANES
 from dynamix_ps.errors import ConfigError, TrainingError
 from dynamix_ps.messages import Plan
 from dynamix_ps.rpc.access import ArbitratorAccess
-from worker_hooks.launched import check_connected
-from worker_hooks.learning_rate import Rule
-from worker_hooks.place import check_place
+from worker_hooks.planning.learning_rate import Rule
+from worker_hooks.process.launched import check_connected
+from worker_hooks.process.place import check_place
 
 
 @dataclass(frozen=True, slots=True)

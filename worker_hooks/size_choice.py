@@ -14,7 +14,7 @@ from dynamix_ps.parts import load
 from dynamix_ps.run_record.json_lines import Line
 from worker_hooks.settings import Settings
 
-_OWN_SIZE = "worker_hooks.own_size"
+_OWN_SIZE = "worker_hooks.planning.own_size"
 
 
 class SizeChoice(Protocol):

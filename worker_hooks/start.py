@@ -17,11 +17,11 @@ from dynamix_ps.data_planes import FRAMEWORKS
 from dynamix_ps.errors import TrainingError
 from dynamix_ps.messages import Plan
 from dynamix_ps.shares import shared_out
-from worker_hooks.agreement import different_parameters, name_workers
-from worker_hooks.checkpoint import Position
-from worker_hooks.data_source import DataSource
-from worker_hooks.fingerprint import ROW, Fingerprint, difference, fingerprint
-from worker_hooks.stream_source import StreamSource
+from worker_hooks.exchange.agreement import different_parameters, name_workers
+from worker_hooks.loading.data_source import DataSource
+from worker_hooks.loading.fingerprint import ROW, Fingerprint, difference, fingerprint
+from worker_hooks.loading.stream_source import StreamSource
+from worker_hooks.saved.checkpoint import Position
 
 if TYPE_CHECKING:
     from worker_hooks.adapter import Adapter

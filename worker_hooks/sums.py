@@ -9,18 +9,18 @@ import math
 from typing import TYPE_CHECKING
 
 from dynamix_ps.errors import TrainingError
-from worker_hooks.agreement import DRAWN, Account, Doing, disagreement, refused_loss, weights_differ
+from worker_hooks.exchange.agreement import DRAWN, Account, Doing, disagreement, refused_loss, weights_differ
+from worker_hooks.exchange.trailer import Contribution, GlobalView
+from worker_hooks.iteration.reduction import Reduction
 from worker_hooks.observe.stall import StallWatch
-from worker_hooks.reduction import Reduction
-from worker_hooks.trailer import Contribution, GlobalView
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from worker_hooks.adapter import Adapter
     from worker_hooks.data import Data
-    from worker_hooks.exchange import GradientExchange
-    from worker_hooks.iteration import IterationInFlight
+    from worker_hooks.exchange.gradient_exchange import GradientExchange
+    from worker_hooks.iteration.in_flight import IterationInFlight
     from worker_hooks.observe.stopwatch import Watch
     from worker_hooks.plans import Plans
     from worker_hooks.progress import TrainingPlace

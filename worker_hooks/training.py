@@ -21,35 +21,35 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from dynamix_ps.errors import DynamixError
-from worker_hooks import failure
 from worker_hooks.backward import Backward
-from worker_hooks.batches import Batch
 from worker_hooks.checkpoints import Checkpoints
 from worker_hooks.ending import TrainingEnd
 from worker_hooks.evaluator import Evaluator
 from worker_hooks.gathers import Gathers
-from worker_hooks.iteration import IterationInFlight
+from worker_hooks.iteration.in_flight import IterationInFlight
+from worker_hooks.loading.batches import Batch
+from worker_hooks.loading.script_errors import BatchInHand
 from worker_hooks.loops import Loops
-from worker_hooks.memory_ceiling import MemoryCeiling
+from worker_hooks.memory.memory_ceiling import MemoryCeiling
 from worker_hooks.observe.stopwatch import NewestSum
 from worker_hooks.observe.training_observer import TrainingObserver
 from worker_hooks.plans import Plans
+from worker_hooks.process import failure
+from worker_hooks.process.termination import TERMINATION
 from worker_hooks.progress import TrainingPlace
 from worker_hooks.replicas import Replicas
 from worker_hooks.resuming import tell_where_it_goes_on
-from worker_hooks.script_errors import BatchInHand
 from worker_hooks.sums import Sums
-from worker_hooks.termination import TERMINATION
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from worker_hooks.adapter import Adapter
-    from worker_hooks.checkpoint import Position
     from worker_hooks.data import Data
     from worker_hooks.membership_changes import MembershipChanges
+    from worker_hooks.memory.worker_memory import WorkerMemory
+    from worker_hooks.saved.checkpoint import Position
     from worker_hooks.session import Session
-    from worker_hooks.worker_memory import WorkerMemory
 
 
 class Training:

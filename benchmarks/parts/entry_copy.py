@@ -39,10 +39,10 @@ from benchmarks.report.page import RESULTS, markdown, update_page, where, write_
 from dynamix_ps.comm.peers import PeerListener, dial, received
 from dynamix_ps.comm.state_stream import fill, receive_state, send_state
 from dynamix_ps.messages import Plan
-from worker_hooks.arrival import StateCopy
-from worker_hooks.checkpoint import Position
-from worker_hooks.sampler import Cursor
-from worker_hooks.torch.state import TorchState
+from worker_hooks.membership.arrival import StateCopy
+from worker_hooks.sampling.sampler import Cursor
+from worker_hooks.saved.checkpoint import Position
+from worker_hooks.torch.state.whole import TorchState
 
 SIZES_MB = (37, 150, 500, 1000)
 COPY, TENSORS, CHECKPOINT, BYTES = KINDS = ("copy", "tensors", "checkpoint", "bytes")

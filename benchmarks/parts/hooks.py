@@ -38,13 +38,13 @@ from torch.nn.functional import cross_entropy
 
 from benchmarks.workloads import models
 from dynamix_ps.comm import Comm
-from worker_hooks.exchange import group_parameters
+from worker_hooks.exchange.gradient_exchange import group_parameters
 from worker_hooks.joining import join
-from worker_hooks.sampler import Cursor, GlobalSampler
+from worker_hooks.sampling.sampler import Cursor, GlobalSampler
 from worker_hooks.session import Session
 from worker_hooks.settings import Settings
 from worker_hooks.torch.adapter import TorchAdapter
-from worker_hooks.torch.batches import fetch
+from worker_hooks.torch.data.batches import fetch
 
 BATCH = 64
 WARM_UP = 20

@@ -8,7 +8,7 @@ that makes a figure smaller lowers its limit. `goal` is where the figure is to c
     lines          of Python; core: the product without the parts that pyproject.toml calls removable
     inheritance    classes of ours in the longest line from a class upwards
     largest class  methods and attributes of a class with all that it inherits from classes of ours
-    modules        of ours that `import dynamix_ps.torch` loads
+    modules        of ours that `import dynamix_ps.torch` loads; packages with nothing but a map do not count
     folder         files of Python in the largest one; without tests
     decision       modules and calls between them, from a closed window to a plan (decision_path.py), medians
     class names    public ones that several modules of the product give to different classes
@@ -40,8 +40,10 @@ PRODUCT = ("dynamix_ps", "server_hooks", "worker_hooks")
 REMOVABLE = "removable: "  # how contracts begin
 NOT_KEPT = {"cells", "logs", "report.html"}  # of runs; git leaves them out
 _LOADED = f"""
-import sys, dynamix_ps.torch
-print(sum(name.split(".")[0] in {PRODUCT!r} for name in sys.modules))
+import sys, types, dynamix_ps.torch
+def has_code(module):
+    return any(not name.startswith("__") and type(one) is not types.ModuleType for name, one in vars(module).items())
+print(sum(name.split(".")[0] in {PRODUCT!r} and has_code(one) for name, one in sys.modules.items()))
 """
 
 
@@ -54,14 +56,14 @@ class Limit(NamedTuple):
 
 LIMITS = {
     "lines of the product": Limit(68_000, 58_000),
-    "lines of its core": Limit(54_100, 42_000),
+    "lines of its core": Limit(54_150, 42_000),
     "lines of benchmarks": Limit(23_500, 20_000),
     "lines of tests": Limit(80_500, 60_000),
     "depth of inheritance": Limit(5, 2),
     "methods of the largest class": Limit(54, 40),
     "attributes of the largest class": Limit(74, 20),
-    "modules behind dynamix_ps.torch": Limit(161, 100),
-    "files of the largest folder": Limit(73, 25),
+    "modules behind dynamix_ps.torch": Limit(153, 100),
+    "files of the largest folder": Limit(25, 25),
     "modules of a decision": Limit(31, 15),
     "calls of a decision": Limit(110, 60),
     "class names with several meanings": Limit(0, 0),

@@ -34,11 +34,11 @@ from rich.table import Table
 from benchmarks.made_up_cluster import WINDOW, record
 from dynamix_ps.messages import Plan
 from dynamix_ps.metrics.noise import estimate
-from worker_hooks import trailer
-from worker_hooks.agreement import weights_differ
 from worker_hooks.backward import NORM_EVERY
+from worker_hooks.exchange import trailer
+from worker_hooks.exchange.agreement import weights_differ
 from worker_hooks.observe.change import ChangeWatch
-from worker_hooks.own_size import TOLD, OwnSize
+from worker_hooks.planning.own_size import TOLD, OwnSize
 
 WORKERS = (4, 32, 128, 512, 1024)
 PARAMETERS = 62  # tensors, as ResNet-18 has

@@ -41,7 +41,7 @@ from benchmarks.report.page import RESULTS, draw, markdown, update_page, where, 
 from benchmarks.workloads import data, models
 from benchmarks.workloads.data_set import DataSet
 from dynamix_ps.errors import UsageError
-from worker_hooks.sampler import Cursor, GlobalSampler
+from worker_hooks.sampling.sampler import Cursor, GlobalSampler
 
 WORKERS, BATCH, MOMENTUM = 4, 48, 0.9  # BATCH: of each worker
 SEEDS = 5

@@ -16,7 +16,7 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from worker_hooks.sampler import Cursor, GlobalSampler
+from worker_hooks.sampling.sampler import Cursor, GlobalSampler
 
 SAMPLES, INPUTS, HIDDEN = 4000, 6, 16
 _LEARNING_RATE, _MOMENTUM = 0.02, 0.875

@@ -1,7 +1,8 @@
 """The places of workers: which process has one, which places are empty, and the sizes of those that are there. Pure.
 
-In an elastic job, workers find the same plans in their sums some iterations earlier (worker_hooks/plan_switch.py), with
-the same rules (dynamix_ps/shares.py). In a job that is not elastic no place becomes empty.
+In an elastic job, workers find the same plans in their sums some iterations earlier
+(worker_hooks/planning/plan_switch.py), with the same rules (dynamix_ps/shares.py). In a job that is not elastic no
+place becomes empty.
 """
 
 from __future__ import annotations

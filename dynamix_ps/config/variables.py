@@ -146,11 +146,11 @@ VARIABLES: tuple[Variable, ...] = (
         "roles.",
         f"comm.plane, {_BYTEPS} as built here",
     ),
-    _of_run(PLACE, "Folder in which the process that is the worker leaves its number.", "worker_hooks.place"),
+    _of_run(PLACE, "Folder in which the process that is the worker leaves its number.", "worker_hooks.process.place"),
     _of_run(
         ATTACHED,
         "Number of the process that is the worker, which sets it. Processes that inherit it cannot attach.",
-        "worker_hooks.place",
+        "worker_hooks.process.place",
     ),
     _of_user(
         SHARED_MEMORY,

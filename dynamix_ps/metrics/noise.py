@@ -44,7 +44,7 @@ class GradientNoise:
 def estimate(sizes: Sequence[float], grad_sq: Sequence[float], global_grad_sq: float) -> GradientNoise:
     """Estimate from one iteration: samples b_i and |g_i|^2 of every worker, and |g|^2 of their weighted mean.
 
-    Sizes are what they are worth in samples, where the script weighs by other units (worker_hooks/units.py).
+    Sizes are what they are worth in samples, where the script weighs by other units (worker_hooks/exchange/units.py).
     Workers without samples do not count. NaN if a norm is missing or fewer than two workers have samples.
     """
     active = [(size, square) for size, square in zip(sizes, grad_sq, strict=True) if size > 0]

@@ -26,7 +26,7 @@ from dynamix_ps.rehearsal.processes import some_at_a_time
 from dynamix_ps.run_record.json_lines import JsonLinesTail
 from dynamix_ps.run_record.run_folder import RunFolder
 from dynamix_ps.sim.scenario.load import Scenario, dump_scenario
-from worker_hooks.launched import LAUNCHER_VARIABLES
+from worker_hooks.process.launched import LAUNCHER_VARIABLES
 
 SEED = "{seed}"  # in the script's command: the seed of the run
 _LAST_LINES = 12

@@ -134,7 +134,7 @@ class WatchedWeights:
     """Prints at an end by an error whether the weights are those after the last step that was allowed."""
 
     def __init__(self) -> None:
-        from worker_hooks import failure
+        from worker_hooks.process import failure
 
         self._models: list[nn.Module] = []
         self._after_step = ""

@@ -17,7 +17,7 @@ from tests.faults.job import job, output_of
 from tests.faults.other_rows import SURROUNDINGS
 from tests.faults.table import LIMIT_S, Outcome
 from tests.launching import ROOT, assert_nothing_left, cluster_file, dynamix, run_id_in, run_to_end, script, wait_for
-from worker_hooks.checkpoint import load_checkpoint
+from worker_hooks.saved.checkpoint import load_checkpoint
 
 pytestmark = pytest.mark.timeout(120)
 

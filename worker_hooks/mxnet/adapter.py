@@ -24,9 +24,8 @@ from numpy.typing import NDArray
 
 from dynamix_ps.errors import TrainingError
 from worker_hooks.adapter import Adapter
-from worker_hooks.checkpoint import Position
-from worker_hooks.data_source import DataSource
-from worker_hooks.memory_ceiling import MemoryCeiling
+from worker_hooks.loading.data_source import DataSource
+from worker_hooks.memory.memory_ceiling import MemoryCeiling
 from worker_hooks.mxnet.batches import fetch
 from worker_hooks.mxnet.gradients import MXNetExchange
 from worker_hooks.mxnet.loader import GluonLoader
@@ -34,7 +33,8 @@ from worker_hooks.mxnet.memory import MXNetMemory
 from worker_hooks.mxnet.micro_batches import MXNetMicroBatchedForward
 from worker_hooks.mxnet.parameters import TOLERANCE, MXNetParameters, mean_loss
 from worker_hooks.mxnet.state import MXNetState
-from worker_hooks.schedules import missed_end
+from worker_hooks.planning.schedules import missed_end
+from worker_hooks.saved.checkpoint import Position
 
 if TYPE_CHECKING:
     from worker_hooks.session import Session

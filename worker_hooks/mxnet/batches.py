@@ -11,7 +11,7 @@ from mxnet.gluon.data import ArrayDataset
 from mxnet.gluon.data.dataloader import default_batchify_fn
 from numpy.typing import NDArray
 
-from worker_hooks.data_set import not_stackable, samples_at
+from worker_hooks.loading.data_set import not_stackable, samples_at
 
 
 def fetch(dataset: Any, indices: NDArray[np.int64]) -> Any:

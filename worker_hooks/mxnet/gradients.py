@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 
 from dynamix_ps.comm import Comm
 from dynamix_ps.errors import TrainingError
-from worker_hooks import trailer
-from worker_hooks.exchange import Bucket, GradientExchange, group_parameters, trailer_length
+from worker_hooks.exchange import trailer
+from worker_hooks.exchange.gradient_exchange import Bucket, GradientExchange, group_parameters, trailer_length
 from worker_hooks.workers import Workers
 
 

@@ -24,10 +24,10 @@ from mxnet.gluon import Block, Trainer
 from mxnet.gluon.data import DataLoader
 
 from dynamix_ps.errors import TrainingError
-from worker_hooks import failure
 from worker_hooks.before_all import Place, run_before_all
 from worker_hooks.joining import Attached, join
 from worker_hooks.mxnet.adapter import MXNetAdapter, open_adapters
+from worker_hooks.process import failure
 from worker_hooks.run import Run
 from worker_hooks.session import Session
 from worker_hooks.settings import Settings

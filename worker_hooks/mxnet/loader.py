@@ -22,11 +22,11 @@ from mxnet.gluon.data import BatchSampler, DataLoader, RandomSampler, Sequential
 from mxnet.gluon.data import dataloader as gluon_loading
 
 from dynamix_ps.errors import TrainingError
-from worker_hooks.data_source import Numbers, begun_ahead, fetched_ahead
-from worker_hooks.drawn_order import DrawnOrder, in_order
-from worker_hooks.global_generators import derived_seed
-from worker_hooks.loader_source import LoaderSource, end_with_parent, gives_a_part, refused
-from worker_hooks.sampler import Order, Permutation
+from worker_hooks.loading.data_source import Numbers, begun_ahead, fetched_ahead
+from worker_hooks.loading.drawn_order import DrawnOrder, in_order
+from worker_hooks.loading.global_generators import derived_seed
+from worker_hooks.loading.loader_source import LoaderSource, end_with_parent, gives_a_part, refused
+from worker_hooks.sampling.sampler import Order, Permutation
 
 _ENDING_S = 2.0  # a process has lost its connections, and is not gone yet
 

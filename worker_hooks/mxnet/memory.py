@@ -6,12 +6,12 @@ from collections.abc import Callable, Iterator
 from itertools import chain, count
 from typing import TYPE_CHECKING
 
-from worker_hooks.global_generators import derived_seed
-from worker_hooks.memory_ceiling import MemoryCeiling
-from worker_hooks.worker_memory import WorkerMemory
+from worker_hooks.loading.global_generators import derived_seed
+from worker_hooks.memory.memory_ceiling import MemoryCeiling
+from worker_hooks.memory.worker_memory import WorkerMemory
 
 if TYPE_CHECKING:
-    from worker_hooks.iteration import IterationInFlight
+    from worker_hooks.iteration.in_flight import IterationInFlight
     from worker_hooks.mxnet.parameters import MXNetParameters
 
 

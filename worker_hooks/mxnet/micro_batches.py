@@ -20,8 +20,8 @@ from mxnet.gluon import Block
 from mxnet.ndarray import NDArray
 
 from dynamix_ps.errors import TrainingError
-from worker_hooks.divided_call import SAME, DividedCall
-from worker_hooks.memory_ceiling import pieces
+from worker_hooks.memory.divided_call import SAME, DividedCall
+from worker_hooks.memory.memory_ceiling import pieces
 from worker_hooks.mxnet.memory import MXNetMemory
 
 _BOUND = "leave at_once out, and bound the size of the worker by `max`"

@@ -11,9 +11,9 @@ import numpy as np
 from mxnet.gluon import Block, Parameter, Trainer, nn
 
 from dynamix_ps.errors import TrainingError
-from worker_hooks.agreement import on_device
+from worker_hooks.exchange.agreement import on_device
+from worker_hooks.exchange.weight_samples import WeightSamples, part_of
 from worker_hooks.mxnet.state import named_parameters
-from worker_hooks.weight_samples import WeightSamples, part_of
 
 TOLERANCE = 2e-4  # two processors may round each step differently
 

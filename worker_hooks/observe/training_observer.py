@@ -11,13 +11,13 @@ from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 
 from dynamix_ps.messages import Plan, WindowRecord
-from worker_hooks.checkpoint import Position
-from worker_hooks.iteration import IterationInFlight
+from worker_hooks.iteration.in_flight import IterationInFlight
 from worker_hooks.observe.account import RunAccount
 from worker_hooks.observe.reporter import Reporting
 from worker_hooks.observe.stopwatch import Watch
 from worker_hooks.observe.training_progress import TrainingProgress
 from worker_hooks.observe.window import IterationRecord, WindowMeter
+from worker_hooks.saved.checkpoint import Position
 from worker_hooks.settings import Settings
 
 

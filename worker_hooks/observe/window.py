@@ -28,10 +28,10 @@ from typing import NamedTuple
 
 from dynamix_ps.messages import WindowRecord
 from dynamix_ps.metrics.noise import estimate
-from worker_hooks.learning_rate import StepRate
+from worker_hooks.exchange.trailer import GlobalView
 from worker_hooks.observe.change import LASTING, ChangeWatch
 from worker_hooks.observe.stopwatch import Times
-from worker_hooks.trailer import GlobalView
+from worker_hooks.planning.learning_rate import StepRate
 
 FIRST_WINDOW = 3  # iterations (chosen by us)
 USUAL = 20  # iterations, the newest, by whose median it is known what recurs between a step and the next batch

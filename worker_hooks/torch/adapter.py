@@ -19,36 +19,36 @@ from torch.utils.data import DataLoader, IterableDataset
 
 from dynamix_ps.errors import TrainingError
 from worker_hooks.adapter import Adapter
-from worker_hooks.checkpoint import Position
-from worker_hooks.data_source import DataSource
-from worker_hooks.memory_ceiling import MemoryCeiling
-from worker_hooks.shard_list import Shards
-from worker_hooks.stream_source import ShardSource
+from worker_hooks.loading.data_source import DataSource
+from worker_hooks.loading.stream_source import ShardSource
+from worker_hooks.memory.memory_ceiling import MemoryCeiling
+from worker_hooks.sampling.shard_list import Shards
+from worker_hooks.saved.checkpoint import Position
 from worker_hooks.torch import watched_calls
 from worker_hooks.torch.averages import AVERAGES, WeightAverages
-from worker_hooks.torch.batch_of_loss import batch_of
-from worker_hooks.torch.batches import fetch, stack
 from worker_hooks.torch.compiled import CompiledGraphs, mark_sizes
-from worker_hooks.torch.gathered_rows import gather
+from worker_hooks.torch.data.batches import fetch, stack
+from worker_hooks.torch.data.iterable import IterableSource
+from worker_hooks.torch.data.loader import CLOSED, RunBatchSampler, TorchLoader, check_loader
 from worker_hooks.torch.gradient_hooks import GradientHooks
 from worker_hooks.torch.gradients import TorchExchange
-from worker_hooks.torch.iterable import IterableSource
-from worker_hooks.torch.loader import CLOSED, RunBatchSampler, TorchLoader, check_loader
-from worker_hooks.torch.loss_graph import LossCheck
-from worker_hooks.torch.memory import TorchMemory
+from worker_hooks.torch.loss.batch_of_loss import batch_of
+from worker_hooks.torch.loss.gathered_rows import gather
+from worker_hooks.torch.loss.loss_graph import LossCheck
+from worker_hooks.torch.memory.ceiling import TorchMemory
 from worker_hooks.torch.parameters import TorchParameters
 from worker_hooks.torch.schedulers import Schedulers
 from worker_hooks.torch.script_calls import ScriptCalls
-from worker_hooks.torch.state import TorchState
-from worker_hooks.torch.state_copy import copy_state
+from worker_hooks.torch.state.state_copy import copy_state
+from worker_hooks.torch.state.whole import TorchState
 from worker_hooks.torch.step_hooks import is_left_out
 from worker_hooks.torch.summed_gradients import SummedGradients
 
 if TYPE_CHECKING:
     from worker_hooks.session import Session
     from worker_hooks.settings import Settings
-    from worker_hooks.torch.micro_batches import TorchMicroBatchedForward
-    from worker_hooks.torch.worker_batches import WorkerBatches
+    from worker_hooks.torch.memory.micro_batches import TorchMicroBatchedForward
+    from worker_hooks.torch.memory.worker_batches import WorkerBatches
     from worker_hooks.training import Training
 
 open_adapters: list[TorchAdapter] = []
@@ -242,7 +242,7 @@ class TorchAdapter(Adapter):
     def make_memory(self, ceiling: MemoryCeiling, tell: Callable[[str], None], training: Training) -> TorchMemory:
         here, now = training.session.workers.here, training.now
         if len(here) > 1:
-            from worker_hooks.torch.worker_batches import ForwardOfWorkers, WorkerBatches
+            from worker_hooks.torch.memory.worker_batches import ForwardOfWorkers, WorkerBatches
 
             batches = WorkerBatches(self.parameters, lambda: now, here, lambda: training.backward.measures)
             self._forwards = [ForwardOfWorkers(batches, model) for model in self.models]
@@ -250,7 +250,7 @@ class TorchAdapter(Adapter):
         else:
             self.memory = memory = TorchMemory(ceiling, self.parameters, lambda: now, tell)
             if ceiling.is_needed:
-                from worker_hooks.torch.micro_batches import TorchMicroBatchedForward
+                from worker_hooks.torch.memory.micro_batches import TorchMicroBatchedForward
 
                 self._forwards = [TorchMicroBatchedForward(memory, model) for model in self.models]
         return self.memory

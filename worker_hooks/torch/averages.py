@@ -28,7 +28,7 @@ from torch import nn
 from torch.optim.swa_utils import get_ema_multi_avg_fn
 
 from dynamix_ps.errors import CheckpointError, TrainingError
-from worker_hooks.saved_fields import read_number, read_table
+from worker_hooks.saved.saved_fields import read_number, read_table
 from worker_hooks.torch.parameters import TorchParameters, precise
 
 AVERAGES = "averaged weights"  # their name in checkpoints, which no object of the script can have

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from dynamix_ps.comm import Comm
 from dynamix_ps.errors import TrainingError
-from worker_hooks import trailer
-from worker_hooks.exchange import GradientExchange, trailer_length
+from worker_hooks.exchange import trailer
+from worker_hooks.exchange.gradient_exchange import GradientExchange, trailer_length
 from worker_hooks.torch.bucket import TorchBucket, layout_buckets
 from worker_hooks.torch.gradient_hooks import GradientHooks, OwnHook
 from worker_hooks.workers import Workers

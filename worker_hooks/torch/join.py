@@ -9,18 +9,18 @@ import torch
 from torch.utils.data import DataLoader, IterableDataset
 
 from dynamix_ps.errors import TrainingError
-from worker_hooks import failure
 from worker_hooks.before_all import Place, run_before_all
-from worker_hooks.data_set import check_map_style
 from worker_hooks.joining import FIRST_SIZE, Attached, join
+from worker_hooks.loading.data_set import check_map_style
+from worker_hooks.loading.stream_source import ShardSource
+from worker_hooks.process import failure
 from worker_hooks.run import Run
+from worker_hooks.sampling.shard_list import Shards
 from worker_hooks.session import Session
 from worker_hooks.settings import Settings
-from worker_hooks.shard_list import Shards
-from worker_hooks.stream_source import ShardSource
 from worker_hooks.torch.adapter import TorchAdapter, open_adapters
-from worker_hooks.torch.batches import stack
-from worker_hooks.torch.shard_processes import GroupedShards
+from worker_hooks.torch.data.batches import stack
+from worker_hooks.torch.data.shard_processes import GroupedShards
 
 failure.install()
 _AVERAGING_PACKAGES = ("byteps", "horovod")  # whose optimizers sum gradients themselves

@@ -12,9 +12,9 @@ from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm, _NormBase
 
 from dynamix_ps.errors import CheckpointError, TrainingError
-from worker_hooks.agreement import on_device
+from worker_hooks.exchange.agreement import on_device
+from worker_hooks.exchange.weight_samples import WeightSamples, part_of
 from worker_hooks.torch.glance import Glance
-from worker_hooks.weight_samples import WeightSamples, part_of
 
 _DISTRIBUTED = ("DistributedDataParallel", "FullyShardedDataParallel")
 HALVES = (torch.float16, torch.bfloat16)

@@ -9,7 +9,7 @@ from functools import partial
 import torch
 from torch.optim.lr_scheduler import CosineAnnealingLR, LRScheduler
 
-from worker_hooks.schedules import missed_end
+from worker_hooks.planning.schedules import missed_end
 
 
 class Schedulers:

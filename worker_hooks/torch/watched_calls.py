@@ -16,7 +16,7 @@ import torch
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 from torch.utils.data import DataLoader
 
-from worker_hooks.torch.loader import RunBatchSampler
+from worker_hooks.torch.data.loader import RunBatchSampler
 
 _SCALE = "_dynamix_scale"  # of the loss that a GradScaler has returned
 

@@ -25,10 +25,10 @@ from torch.nn.functional import cross_entropy
 from benchmarks.parts.gpu.run import MEMORY_SIZES, SIZES
 from benchmarks.workloads import models
 from dynamix_ps.comm import Comm, open_comm
-from worker_hooks.sampler import Cursor, GlobalSampler
+from worker_hooks.sampling.sampler import Cursor, GlobalSampler
 from worker_hooks.session import Session
 from worker_hooks.settings import Settings
-from worker_hooks.torch.batches import fetch
+from worker_hooks.torch.data.batches import fetch
 
 SAMPLES = 1024
 ITERATIONS = 20

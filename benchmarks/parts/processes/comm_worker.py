@@ -113,8 +113,8 @@ def make_ours(
     name: str, module: torch.nn.Module, optimizer: torch.optim.Optimizer, data: Batches, comm: Any
 ) -> tuple[Step, list[torch.Tensor]]:
     """The gradient exchange of the hook: sends flat buckets, with the tail, while backward runs."""
+    from worker_hooks.exchange.trailer import Contribution
     from worker_hooks.torch.gradients import TorchExchange
-    from worker_hooks.trailer import Contribution
 
     exchange = TorchExchange(dict(module.named_parameters()), [], comm, BUCKET_BYTES, f"bench.{name}")
 

@@ -14,7 +14,7 @@ from tests.launching import assert_nothing_left, dynamix, run_id_in, wait_for
 pytestmark = pytest.mark.timeout(240)
 
 FAULT = """\
-from worker_hooks.termination import TERMINATION
+from worker_hooks.process.termination import TERMINATION
 def wait_for(condition):
     while not condition():
         time.sleep(0.01)

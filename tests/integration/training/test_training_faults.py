@@ -143,7 +143,7 @@ bps.broadcast_parameters(model.state_dict(), root_rank=0)
 torch.manual_seed(0)
 inputs = torch.randn(400, 6)
 torch.manual_seed(0)
-from worker_hooks.sampler import Cursor, GlobalSampler
+from worker_hooks.sampling.sampler import Cursor, GlobalSampler
 sampler, cursor = GlobalSampler(400, 0), Cursor()
 for _ in range(40):
     step = sampler.plan_step(cursor, (16, 16))

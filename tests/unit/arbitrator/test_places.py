@@ -12,7 +12,7 @@ from dynamix_ps.arbitrator.places import WorkerPlaces
 from dynamix_ps.config.schema import BatchBounds, Cluster, Config, Elastic, Keep, WorkerSection
 from dynamix_ps.messages import Plan
 from tests.control_plane import run_under
-from worker_hooks.plan_switch import PlanSwitch
+from worker_hooks.planning.plan_switch import PlanSwitch
 
 OWN = (8, 16, 4, 12)
 

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from dynamix_ps.messages import Plan
 from dynamix_ps.rpc.plan_rules import LARGEST_STEP, LARGEST_VERSION, wrong_plan, wrong_version
-from worker_hooks.plan_switch import VERSION_BITS, PlanSwitch, agreed_version, version_bits
+from worker_hooks.planning.plan_switch import VERSION_BITS, PlanSwitch, agreed_version, version_bits
 
 BOUNDS = ((0, 64), (32, 1024))
 versions = st.one_of(st.integers(-3, 3), st.integers(), st.integers(LARGEST_VERSION - 2, LARGEST_VERSION + 2))

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from worker_hooks.agreement import GRADIENTS, LAYOUT, Account, Doing, disagreement, weights_differ
+from worker_hooks.exchange.agreement import GRADIENTS, LAYOUT, Account, Doing, disagreement, weights_differ
 
 DOING = Doing(GRADIENTS, iteration=7, steps=7, layout=1, place="epoch 0, sample 56")
 PARAMETERS = {"a.weight": "(2, 3) float32", "a.bias": "(2,) float32"}

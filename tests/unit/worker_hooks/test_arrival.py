@@ -13,7 +13,7 @@ from dynamix_ps.comm.peers import PeerListener, dial
 from dynamix_ps.comm.state_stream import fill, send_state
 from dynamix_ps.errors import TrainingError
 from tests.unit.worker_hooks.test_entering import HANDOVER
-from worker_hooks.arrival import Arrival, StateCopy
+from worker_hooks.membership.arrival import Arrival, StateCopy
 
 TOKEN = "secret"
 STATE = b"weights" * 100_000
@@ -47,7 +47,7 @@ def test_a_newcomer_that_does_something_else_takes_no_state() -> None:
 @pytest.mark.parametrize("block_bytes", [100, 1 << 20], ids=["many blocks", "one"])
 def test_a_copy_of_a_state_is_as_it_was_when_it_was_made(block_bytes: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also of what writes to files alone, as NumPy does."""
-    monkeypatch.setattr("worker_hooks.arrival._BLOCK_BYTES", block_bytes)
+    monkeypatch.setattr("worker_hooks.membership.arrival._BLOCK_BYTES", block_bytes)
     numbers, copy, out = np.arange(1000.0), StateCopy(), io.BytesIO()
     np.savez(copy, numbers=numbers)
     numbers[:] = -1.0

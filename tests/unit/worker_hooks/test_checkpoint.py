@@ -14,8 +14,10 @@ import torch
 
 from dynamix_ps.errors import CheckpointError
 from dynamix_ps.messages import Plan
-from worker_hooks import checkpoint
-from worker_hooks.checkpoint import (
+from worker_hooks.sampling.sampler import Cursor
+from worker_hooks.sampling.shards import Piece
+from worker_hooks.saved import checkpoint
+from worker_hooks.saved.checkpoint import (
     Position,
     ShardsLeft,
     load_checkpoint,
@@ -23,8 +25,6 @@ from worker_hooks.checkpoint import (
     older_checkpoints,
     save_checkpoint,
 )
-from worker_hooks.sampler import Cursor
-from worker_hooks.shards import Piece
 
 POSITION = Position(
     12,
@@ -189,7 +189,7 @@ def test_a_save_that_fails_leaves_what_was_there(tmp_path: Path, monkeypatch: py
 
 
 def test_what_a_save_that_was_killed_has_left_goes_with_the_next_one(tmp_path: Path) -> None:
-    killed = "import os, sys, worker_hooks.checkpoint as c; c._take = lambda out: os._exit(9)\n"
+    killed = "import os, sys, worker_hooks.saved.checkpoint as c; c._take = lambda out: os._exit(9)\n"
     killed += "c.save_checkpoint(c.Path(sys.argv[1]), b'new')"
     path = tmp_path / "last.pt"
     done = subprocess.run([sys.executable, "-c", killed, str(path)], timeout=60, check=False)

@@ -12,8 +12,8 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 
 from dynamix_ps.errors import TrainingError
 from tests.unit.worker_hooks.local_run import make_data, make_run
-from worker_hooks.data_set import check_map_style, leaves
-from worker_hooks.torch.batches import fetch
+from worker_hooks.loading.data_set import check_map_style, leaves
+from worker_hooks.torch.data.batches import fetch
 
 
 class Stream(IterableDataset):

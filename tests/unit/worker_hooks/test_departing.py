@@ -10,7 +10,7 @@ import pytest
 from dynamix_ps.config.schema import Timeouts
 from dynamix_ps.membership.messages import Freeze, Leave, Process, Resume, Status, Suspect
 from dynamix_ps.rpc.access import ArbitratorAccess
-from worker_hooks.membership import WorkerMember
+from worker_hooks.membership.member import WorkerMember
 
 ME, OTHER = Process("worker", 0, "a", "h:1"), Process("worker", 1, "b", "h:2")
 FOUNDED = Resume(1, 0, frozenset(), frozenset(), founders=frozenset({ME, OTHER}))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from worker_hooks.departures import Departures
+from worker_hooks.membership.departures import Departures
 
 
 def test_who_votes_is_empty_from_the_first_iteration_that_is_not_prepared_and_is_gone_after_it() -> None:

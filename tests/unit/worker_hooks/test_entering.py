@@ -17,8 +17,8 @@ from dynamix_ps.rpc.member import Member
 from server_hooks.membership import ServerMember
 from tests.rounds_of_threads import Lost, RoundWorker, SumServer
 from tests.unit.worker_hooks.test_membership import PATIENCE_S, RUN, TOKEN, Job, running, wait_for
-from worker_hooks.handover import Handover, Planned
-from worker_hooks.membership import WorkerMember
+from worker_hooks.membership.handover import Handover, Planned
+from worker_hooks.membership.member import WorkerMember
 
 pytestmark = pytest.mark.timeout(60)
 EVERYBODY = frozenset(range(4))

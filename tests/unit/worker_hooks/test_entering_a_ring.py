@@ -12,7 +12,7 @@ from dynamix_ps.membership.messages import Finish, Freeze, Leave, Process, Proce
 from dynamix_ps.rpc.access import ArbitratorAccess
 from tests.rings import PATIENCE_S, Member, come, job
 from tests.unit.worker_hooks.test_leaving_a_ring import Told, Worker, founded
-from worker_hooks.membership import WorkerMember
+from worker_hooks.membership.member import WorkerMember
 
 pytestmark = pytest.mark.timeout(90)
 NOBODY: Processes = frozenset()

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dynamix_ps.membership.messages import Process
-from worker_hooks.entries import Entries
+from worker_hooks.membership.entries import Entries
 
 
 def worker(slot: int, incarnation: str = "b") -> Process:

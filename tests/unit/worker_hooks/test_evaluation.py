@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from dynamix_ps.errors import TrainingError
-from worker_hooks.data_source import DataSetSource
-from worker_hooks.evaluation import Share, directions, evaluate_share, in_form_of, means, packed, present
+from worker_hooks.loading.data_source import DataSetSource
+from worker_hooks.loading.evaluation import Share, directions, evaluate_share, in_form_of, means, packed, present
 
 NUMBERS = np.arange(10.0)
 

@@ -15,10 +15,10 @@ from torch.utils.data import TensorDataset
 
 from dynamix_ps.comm.local import LocalComm
 from dynamix_ps.errors import TrainingError
-from worker_hooks.data_source import DataSetSource
-from worker_hooks.fingerprint import fingerprint
+from worker_hooks.loading.data_source import DataSetSource
+from worker_hooks.loading.fingerprint import fingerprint
 from worker_hooks.start import check_data_sets
-from worker_hooks.torch.batches import fetch
+from worker_hooks.torch.data.batches import fetch
 
 
 class ThreadComm(LocalComm):

@@ -14,10 +14,10 @@ from torch import nn
 
 from dynamix_ps.comm.torch_buffers import TorchBuffers
 from dynamix_ps.errors import TrainingError
-from worker_hooks import trailer
+from worker_hooks.exchange import trailer
+from worker_hooks.exchange.trailer import Contribution, GlobalView
+from worker_hooks.exchange.units import factor_after_sum, weight_before_sum
 from worker_hooks.torch.gradients import TorchExchange, check_types, layout_buckets
-from worker_hooks.trailer import Contribution, GlobalView
-from worker_hooks.units import factor_after_sum, weight_before_sum
 from worker_hooks.workers import Workers
 
 

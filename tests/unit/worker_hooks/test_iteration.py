@@ -9,10 +9,10 @@ import pytest
 
 from dynamix_ps.errors import TrainingError
 from dynamix_ps.messages import Plan
-from worker_hooks.batches import Batch
-from worker_hooks.iteration import IterationInFlight
-from worker_hooks.sampler import Cursor, Step
-from worker_hooks.trailer import GlobalView
+from worker_hooks.exchange.trailer import GlobalView
+from worker_hooks.iteration.in_flight import IterationInFlight
+from worker_hooks.loading.batches import Batch
+from worker_hooks.sampling.sampler import Cursor, Step
 
 VIEW = GlobalView(8, 1.0, math.nan, None, (2, 6), (math.nan,) * 2, (0.0,) * 2, (), (0, 0), ((0.0,) * 2, (0.0,) * 2))
 

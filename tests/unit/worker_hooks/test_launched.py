@@ -9,7 +9,7 @@ import pytest
 
 from dynamix_ps.errors import UsageError
 from tests.launching import run_to_end
-from worker_hooks.launched import check_connected, fixed_sizes_note, waiting_note
+from worker_hooks.process.launched import check_connected, fixed_sizes_note, waiting_note
 from worker_hooks.settings import Settings
 
 TORCHRUN = {"WORLD_SIZE": "2", "RANK": "1", "LOCAL_RANK": "1", "MASTER_ADDR": "127.0.0.1"}

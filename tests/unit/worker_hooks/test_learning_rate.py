@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dynamix_ps.metrics.noise import GradientNoise
-from worker_hooks.learning_rate import LearningRate
+from worker_hooks.planning.learning_rate import LearningRate
 
 
 def adascale(variance: float, signal: float, reference: int = 64) -> LearningRate:

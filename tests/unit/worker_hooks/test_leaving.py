@@ -12,10 +12,10 @@ from torch import nn
 
 from dynamix_ps.errors import PeerLostError
 from tests.unit.worker_hooks.test_slots import run_in
+from worker_hooks.exchange.trailer import GlobalView
+from worker_hooks.process.termination import TERMINATION
 from worker_hooks.run import Run
 from worker_hooks.session import Session
-from worker_hooks.termination import TERMINATION
-from worker_hooks.trailer import GlobalView
 
 SIZES = (6, 6, 6, 6)
 VOTE = 3  # iteration

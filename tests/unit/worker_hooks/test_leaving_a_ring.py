@@ -12,7 +12,7 @@ from dynamix_ps.config.schema import Timeouts
 from dynamix_ps.membership.messages import Freeze, Leave, Process, Resume, Status
 from dynamix_ps.rpc.access import ArbitratorAccess
 from tests.rings import PATIENCE_S, Member, job
-from worker_hooks.membership import WorkerMember
+from worker_hooks.membership.member import WorkerMember
 
 pytestmark = pytest.mark.timeout(90)
 

@@ -11,8 +11,8 @@ from torch import nn
 from torch.nn import functional as F  # noqa: N812  (as scripts have it)
 from torch.utils.checkpoint import checkpoint
 
-from worker_hooks.torch.gathered_rows import GatheredRows
-from worker_hooks.torch.loss_graph import LossCheck
+from worker_hooks.torch.loss.gathered_rows import GatheredRows
+from worker_hooks.torch.loss.loss_graph import LossCheck
 
 SAMPLES = 8
 model = nn.Linear(6, 4)

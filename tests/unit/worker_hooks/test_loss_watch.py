@@ -8,7 +8,7 @@ from collections.abc import Iterable
 import numpy as np
 import pytest
 
-from worker_hooks.loss_watch import LossWatch
+from worker_hooks.planning.loss_watch import LossWatch
 
 BATCH = 256.0
 

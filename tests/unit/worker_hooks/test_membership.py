@@ -25,8 +25,8 @@ from dynamix_ps.rpc.server import RpcServer
 from server_hooks.membership import ServerMember
 from tests.rounds_of_threads import Lost, RoundWorker, SumServer
 from tests.unit.arbitrator.service_bench import Bench, Scripted
-from worker_hooks import membership
-from worker_hooks.membership import WorkerMember
+from worker_hooks.membership import member as membership
+from worker_hooks.membership.member import WorkerMember
 
 pytestmark = pytest.mark.timeout(60)
 

@@ -15,9 +15,9 @@ from dynamix_ps.errors import TrainingError
 from dynamix_ps.membership.messages import Process
 from dynamix_ps.messages import Plan
 from tests.unit.worker_hooks.test_entering import HANDOVER
-from worker_hooks.checkpoint import Position
 from worker_hooks.membership_changes import MembershipChanges
-from worker_hooks.sampler import Cursor
+from worker_hooks.sampling.sampler import Cursor
+from worker_hooks.saved.checkpoint import Position
 from worker_hooks.session import Session
 
 NEWCOMER, OTHER = Process("worker", 2, "w2b", "10.0.0.3:1"), Process("worker", 3, "w3b", "10.0.0.4:1")

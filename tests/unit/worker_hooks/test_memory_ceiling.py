@@ -7,7 +7,7 @@ import math
 import pytest
 
 from dynamix_ps.errors import TrainingError
-from worker_hooks.memory_ceiling import MOST_FAILURES, MemoryCeiling, pieces
+from worker_hooks.memory.memory_ceiling import MOST_FAILURES, MemoryCeiling, pieces
 
 
 def search(ceiling: MemoryCeiling, samples: int, memory: int, smallest: int = 1) -> int:

@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dynamix_ps.messages import Plan
-from worker_hooks.batches import BatchStream, limit_reached
-from worker_hooks.data_source import begun_ahead
-from worker_hooks.plan_switch import PlanSwitch
-from worker_hooks.sampler import Cursor, GlobalSampler
+from worker_hooks.loading.batches import BatchStream, limit_reached
+from worker_hooks.loading.data_source import begun_ahead
+from worker_hooks.planning.plan_switch import PlanSwitch
+from worker_hooks.sampling.sampler import Cursor, GlobalSampler
 
 WORKERS, EPOCHS = 3, 3
 

@@ -17,10 +17,10 @@ from mxnet import autograd, gluon  # noqa: E402
 from dynamix_ps.errors import CheckpointError, EnvironmentNotReady, TrainingError  # noqa: E402
 from tests.unit.worker_hooks.local_run import SAMPLES, lines, settings_for  # noqa: E402
 from tests.unit.worker_hooks.mxnet_run import open_run  # noqa: E402
-from worker_hooks.iteration import IterationInFlight  # noqa: E402
+from worker_hooks.iteration.in_flight import IterationInFlight  # noqa: E402
 from worker_hooks.mxnet.batches import fetch  # noqa: E402
 from worker_hooks.run import Run  # noqa: E402
-from worker_hooks.sampler import Cursor, Step  # noqa: E402
+from worker_hooks.sampling.sampler import Cursor, Step  # noqa: E402
 from worker_hooks.session import Session  # noqa: E402
 
 cross_entropy = gluon.loss.SoftmaxCrossEntropyLoss()

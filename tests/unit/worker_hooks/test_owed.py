@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dynamix_ps.errors import CheckpointError
-from worker_hooks.checkpoint import Position
-from worker_hooks.sampler import Cursor, GlobalSampler, Range, cut
-from worker_hooks.token_sampler import TokenSampler
+from worker_hooks.sampling.sampler import Cursor, GlobalSampler, Range, cut
+from worker_hooks.sampling.token_sampler import TokenSampler
+from worker_hooks.saved.checkpoint import Position
 
 WORKERS, EPOCHS = 3, 3
 sizes_of_three = st.lists(st.integers(0, 30), min_size=WORKERS, max_size=WORKERS).filter(any)

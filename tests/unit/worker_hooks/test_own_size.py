@@ -14,8 +14,8 @@ from dynamix_ps.messages import Plan, WindowRecord
 from dynamix_ps.run_record.json_lines import fields_of
 from tests.policy_cluster import SmallCluster
 from tests.unit.worker_hooks.local_run import make_run
-from worker_hooks.own_size import TOLD, OwnSize
-from worker_hooks.plan_switch import PlanSwitch
+from worker_hooks.planning.own_size import TOLD, OwnSize
+from worker_hooks.planning.plan_switch import PlanSwitch
 
 SUMS = 4  # from the end of a window to the next sizes
 WORKERS = 3
@@ -205,6 +205,6 @@ def test_a_training_chooses_sizes_by_the_numbers_of_its_cluster_file(monkeypatch
             given.append(settings)
             super().__init__(*args, settings=settings, **named)
 
-    monkeypatch.setattr("worker_hooks.own_size.OwnSize", Recorded)
+    monkeypatch.setattr("worker_hooks.planning.own_size.OwnSize", Recorded)
     make_run(mode="adapt", bounds=((4, 16),), own_sizes=Stigmergy(evaporation=0.25, alarm=1.5))
     assert given == [Stigmergy(evaporation=0.25, alarm=1.5)]

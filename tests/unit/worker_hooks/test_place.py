@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from dynamix_ps.errors import UsageError
-from worker_hooks import failure, place
+from worker_hooks.process import failure, place
 
 WORKER = {"DMLC_ROLE": "worker", "DMLC_WORKER_ID": "3"}
 

@@ -16,7 +16,7 @@ from dynamix_ps.apportion import apportion
 from dynamix_ps.arbitrator.places import WorkerPlaces
 from dynamix_ps.config.schema import BatchBounds, Cluster, Config, Elastic, Keep, WorkerSection
 from dynamix_ps.messages import Plan
-from worker_hooks.plan_switch import VERSION_BITS, PlanSwitch, agreed_version, version_bits
+from worker_hooks.planning.plan_switch import VERSION_BITS, PlanSwitch, agreed_version, version_bits
 
 WORKERS = 3
 versions = st.integers(0, (1 << VERSION_BITS) - 1)

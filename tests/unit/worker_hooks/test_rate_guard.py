@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from worker_hooks.learning_rate import LearningRate
-from worker_hooks.rate_guard import RISES, RateGuard
+from worker_hooks.planning.learning_rate import LearningRate
+from worker_hooks.planning.rate_guard import RISES, RateGuard
 
 BROKEN = "the loss of worker 1 is not finite"
 

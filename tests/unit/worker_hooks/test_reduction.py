@@ -6,8 +6,8 @@ import pytest
 
 from dynamix_ps.errors import TrainingError
 from tests.unit.worker_hooks.test_iteration import VIEW, batch
-from worker_hooks.iteration import IterationInFlight
-from worker_hooks.reduction import Kind, Reduction, check
+from worker_hooks.iteration.in_flight import IterationInFlight
+from worker_hooks.iteration.reduction import Kind, Reduction, check
 
 
 def begun(*sizes: tuple[int, int], kind: Kind = "mean") -> tuple[IterationInFlight, Reduction]:

@@ -15,8 +15,8 @@ from torch import nn
 
 from dynamix_ps.errors import CheckpointError, TrainingError
 from tests.unit.worker_hooks.local_run import lines, make_data, make_run, open_run, settings_for, train, weights
-from worker_hooks.checkpoint import load_checkpoint, save_checkpoint
 from worker_hooks.run import Run
+from worker_hooks.saved.checkpoint import load_checkpoint, save_checkpoint
 from worker_hooks.session import Session
 
 

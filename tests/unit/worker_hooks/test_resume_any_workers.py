@@ -15,8 +15,8 @@ from torch.utils.data import DataLoader
 
 from dynamix_ps.messages import Plan
 from tests.unit.worker_hooks.local_run import lines, make_data, make_run, open_run, settings_for, train, weights
-from worker_hooks.checkpoint import save_checkpoint
 from worker_hooks.run import Run
+from worker_hooks.saved.checkpoint import save_checkpoint
 from worker_hooks.session import Session
 from worker_hooks.start import plan_for, resized
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from worker_hooks.sampler import Cursor, GlobalSampler
+from worker_hooks.sampling.sampler import Cursor, GlobalSampler
 
 sizes_of_three = st.lists(st.integers(0, 40), min_size=3, max_size=3).filter(lambda sizes: sum(sizes) > 0)
 

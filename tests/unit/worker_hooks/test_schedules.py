@@ -16,8 +16,8 @@ import dynamix_ps.torch as dynamix
 from docs.generate.pages import DOCS
 from dynamix_ps.errors import TrainingError
 from tests.unit.worker_hooks.local_run import SAMPLES, lines, make_run, train
+from worker_hooks.planning.schedules import missed_end
 from worker_hooks.run import Run
-from worker_hooks.schedules import missed_end
 
 STEPS = 7  # of a pass
 

@@ -13,7 +13,7 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset
 
 from dynamix_ps.errors import TrainingError
 from tests.unit.worker_hooks.local_run import make_run, open_run, settings_for
-from worker_hooks.script_errors import of_sizes
+from worker_hooks.loading.script_errors import of_sizes
 from worker_hooks.session import Session
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from dynamix_ps.errors import TrainingError
-from worker_hooks.sampler import Cursor
-from worker_hooks.script_limits import ScriptLimits
+from worker_hooks.iteration.script_limits import ScriptLimits
+from worker_hooks.sampling.sampler import Cursor
 
 BEGIN = Cursor()
 

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 import pytest
 
 from dynamix_ps.errors import TrainingError
-from worker_hooks.shard_reader import ShardReader
-from worker_hooks.shards import Piece, ReadingReport
+from worker_hooks.loading.shard_reader import ShardReader
+from worker_hooks.sampling.shards import Piece, ReadingReport
 
 LENGTHS = {0: 5, 1: 0, 2: 3, 3: 100}
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from worker_hooks.shards import Piece, ReadingReport, ShardPass
+from worker_hooks.sampling.shards import Piece, ReadingReport, ShardPass
 
 
 @dataclass

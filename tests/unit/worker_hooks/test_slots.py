@@ -14,11 +14,11 @@ from torch import nn
 from dynamix_ps.errors import TrainingError
 from dynamix_ps.messages import Plan
 from tests.unit.worker_hooks.local_run import SAMPLES, make_data, make_run, open_run, settings_for, train, weights
-from worker_hooks.batches import StreamWorker
-from worker_hooks.checkpoint import Position
-from worker_hooks.common_stream import CommonStream
+from worker_hooks.loading.batches import StreamWorker
+from worker_hooks.loading.common_stream import CommonStream
 from worker_hooks.run import Run
-from worker_hooks.sampler import Cursor, Step
+from worker_hooks.sampling.sampler import Cursor, Step
+from worker_hooks.saved.checkpoint import Position
 from worker_hooks.session import Session
 from worker_hooks.workers import Workers
 

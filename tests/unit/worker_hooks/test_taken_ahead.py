@@ -13,7 +13,7 @@ from torch.utils.checkpoint import checkpoint
 from dynamix_ps.errors import TrainingError
 from tests.unit.worker_hooks.local_run import SAMPLES, make_run, train, weights
 from worker_hooks.run import Run
-from worker_hooks.torch.batch_of_loss import batch_of
+from worker_hooks.torch.loss.batch_of_loss import batch_of
 
 SIZES = [8, 8, 8, 8, 8, 5, 5]  # of a pass
 

@@ -14,10 +14,10 @@ torch: Any = pytest.importorskip("torch")
 
 from dynamix_ps.errors import CheckpointError, PeerLostError  # noqa: E402
 from dynamix_ps.messages import Plan  # noqa: E402
-from worker_hooks.checkpoint import Position  # noqa: E402
-from worker_hooks.sampler import Cursor  # noqa: E402
-from worker_hooks.torch import tensors_apart  # noqa: E402
-from worker_hooks.torch.state import TorchState  # noqa: E402
+from worker_hooks.sampling.sampler import Cursor  # noqa: E402
+from worker_hooks.saved.checkpoint import Position  # noqa: E402
+from worker_hooks.torch.state import tensors_apart  # noqa: E402
+from worker_hooks.torch.state.whole import TorchState  # noqa: E402
 
 PLACE = Position(7, Cursor(1, 3), Plan(2, (4, 4)), 0, 20, registered={"scheduler": {"last_epoch": 7}})
 

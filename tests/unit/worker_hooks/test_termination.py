@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from worker_hooks.termination import Termination
+from worker_hooks.process.termination import Termination
 
 
 class Run:

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from worker_hooks.sampler import Cursor
-from worker_hooks.token_sampler import TokenSampler
+from worker_hooks.sampling.sampler import Cursor
+from worker_hooks.sampling.token_sampler import TokenSampler
 
 lengths = st.lists(st.integers(0, 40), min_size=1, max_size=120)
 plans = st.integers(1, 5).flatmap(

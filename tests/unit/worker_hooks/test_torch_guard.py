@@ -17,7 +17,7 @@ from dynamix_ps.messages import Plan
 from tests.unit.worker_hooks.local_run import lines, make_run, train, weights
 from worker_hooks.torch.averages import AVERAGES, WeightAverages
 from worker_hooks.torch.join import check_rates
-from worker_hooks.torch.state_copy import copy_state
+from worker_hooks.torch.state.state_copy import copy_state
 
 NAN = math.nan
 

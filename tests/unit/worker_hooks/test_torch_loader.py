@@ -35,7 +35,7 @@ from dynamix_ps.messages import Plan
 from tests.unit.worker_hooks.local_run import open_run, settings_for
 from worker_hooks.run import Run
 from worker_hooks.session import Session
-from worker_hooks.torch.loader import check_loader
+from worker_hooks.torch.data.loader import check_loader
 
 ROWS = 50
 

@@ -21,14 +21,14 @@ import worker_hooks.session
 from dynamix_ps.errors import TrainingError
 from dynamix_ps.messages import Plan
 from tests.unit.worker_hooks.local_run import lines, open_run, settings_for
-from worker_hooks.batches import StreamWorker
-from worker_hooks.checkpoint import Position
-from worker_hooks.common_stream import CommonStream
-from worker_hooks.fingerprint import look_of
+from worker_hooks.loading.batches import StreamWorker
+from worker_hooks.loading.common_stream import CommonStream
+from worker_hooks.loading.fingerprint import look_of
+from worker_hooks.loading.stream_source import ShardSource
 from worker_hooks.run import Run
-from worker_hooks.sampler import Cursor
+from worker_hooks.sampling.sampler import Cursor
+from worker_hooks.saved.checkpoint import Position
 from worker_hooks.session import Session
-from worker_hooks.stream_source import ShardSource
 from worker_hooks.torch.join import with_loading
 
 LENGTHS = (20, 0, 7, 31, 1)
@@ -437,7 +437,7 @@ def test_drop_last_needs_a_whole_batch():
 
 def test_batches_of_a_stream_are_pinned_where_there_is_a_gpu(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr("worker_hooks.torch.batches.pin_memory", lambda batch: -batch)
+    monkeypatch.setattr("worker_hooks.torch.data.batches.pin_memory", lambda batch: -batch)
     run = attached(DataLoader(Stream(), batch_size=8, pin_memory=True))
     assert joined(numbers_of(run, epochs=1)) == [-number for number in range(59)]
     run.close()

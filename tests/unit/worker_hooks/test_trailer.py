@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from worker_hooks import trailer
-from worker_hooks.trailer import Contribution
+from worker_hooks.exchange import trailer
+from worker_hooks.exchange.trailer import Contribution
 
 contribution = st.builds(
     Contribution,

@@ -8,8 +8,8 @@ import pytest
 
 from dynamix_ps.errors import TrainingError
 from dynamix_ps.metrics.noise import estimate
-from worker_hooks.trailer import GlobalView
-from worker_hooks.units import INVALID, SizeWorth, factor_after_sum, units_or_invalid, weight_before_sum
+from worker_hooks.exchange.trailer import GlobalView
+from worker_hooks.exchange.units import INVALID, SizeWorth, factor_after_sum, units_or_invalid, weight_before_sum
 
 
 def view(samples: tuple[int, ...], units: tuple[float, ...]) -> GlobalView:

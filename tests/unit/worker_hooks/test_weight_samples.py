@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from worker_hooks.weight_samples import ROUND, SAMPLE, WeightSamples, part_of
+from worker_hooks.exchange.weight_samples import ROUND, SAMPLE, WeightSamples, part_of
 
 
 def measure(values: np.ndarray, offset: int) -> tuple[float, float]:

@@ -7,12 +7,12 @@ import math
 import pytest
 
 from dynamix_ps.messages import Plan
-from worker_hooks.batches import Batch
+from worker_hooks.exchange.trailer import GlobalView
+from worker_hooks.loading.batches import Batch
 from worker_hooks.observe.change import LASTING
 from worker_hooks.observe.stopwatch import Stopwatch, Times
 from worker_hooks.observe.window import FIRST_WINDOW, IterationRecord, WindowMeter
-from worker_hooks.sampler import Cursor, Step
-from worker_hooks.trailer import GlobalView
+from worker_hooks.sampling.sampler import Cursor, Step
 
 
 def iteration(

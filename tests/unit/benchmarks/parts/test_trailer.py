@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from benchmarks.parts.trailer import OF_WORKER, PARTS, Job, measure
-from worker_hooks.own_size import TOLD
-from worker_hooks.trailer import length
+from worker_hooks.exchange.trailer import length
+from worker_hooks.planning.own_size import TOLD
 
 
 def test_every_part_is_measured_and_the_bar_is_for_those_of_the_worker() -> None:

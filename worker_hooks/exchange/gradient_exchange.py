@@ -1,0 +1,324 @@
+"""The exact global gradient (invariant 1): few flat buckets, sent while backward still runs.
+
+Every worker pushes b_i / B times its mean gradient g_i. All workers know b_i and B from the plan, and the trailer
+proves that each has really processed its b_i. For any sizes, zero included, the sum is the gradient of one process on
+the concatenated batch. The weights b_i / B add up to 1, so a gradient that is global already stays as it is in another
+sum.
+
+Where the script gives the number w_i of units (tokens) that its loss is a mean over, a worker knows W = sum(w_i) only
+after the sum. It pushes w_i / B times g_i, and `deliver` multiplies the sum by B / W.
+
+A gradient is written once, scaled, into its place in a bucket. The data plane sends from this place and receives the
+sum into it, and this place becomes the gradient of the parameter. Where the data plane may have to send again what was
+sent, because a worker is lost, the sum has a place of its own.
+"""
+
+from __future__ import annotations
+
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection, Hashable, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dynamix_ps.comm import Comm
+from dynamix_ps.comm.base import WAIT_SLICE_S
+from dynamix_ps.errors import TrainingError
+from worker_hooks.exchange import trailer
+from worker_hooks.workers import Workers
+
+
+def group_parameters(sizes_bytes: Sequence[int], kinds: Sequence[Hashable], bucket_bytes: int) -> list[list[int]]:
+    """Which parameters travel together: about `bucket_bytes` each, last layers first (the order backward uses them).
+
+    Args:
+        sizes_bytes: of every trainable parameter.
+        kinds: type and device of every parameter; a bucket has one kind, but for parameters without elements.
+
+    Raises TrainingError when there is no parameter.
+    """
+    groups: list[list[int]] = []
+    filled = 0
+    for number in sorted(range(len(sizes_bytes)), key=lambda one: (sizes_bytes[one] > 0, one), reverse=True):
+        size = sizes_bytes[number]
+        if groups and not size:  # no data plane sums an empty buffer
+            alike = [group for group in groups if kinds[group[0]] == kinds[number]]
+            (alike or groups)[-1].append(number)
+        elif groups and filled + size <= bucket_bytes and kinds[groups[-1][0]] == kinds[number]:
+            groups[-1].append(number)
+            filled += size
+        else:
+            groups.append([number])
+            filled = size
+    if not groups:
+        raise TrainingError("the model has no parameter that requires a gradient, so there is nothing to train")
+    return groups
+
+
+def trailer_length(workers: Workers, parameters: int) -> int:
+    """Number of values behind the gradients: the trailer, and behind it what workers tell each other."""
+    return trailer.length(workers.count, parameters) + workers.told * workers.count
+
+
+class Bucket(ABC):
+    """Gradients in one flat buffer, which is summed as a whole; a trailer may follow them.
+
+    open -> (backward fills it) -> fill_gaps -> sent and received -> deliver
+    """
+
+    name: str
+    buffer: Any  # where the sum arrives
+    own: Any  # what is sent: the same, or a buffer that stays as it is until the sum is complete
+    memory: NDArray[Any] | None = None  # of `buffer`, if the data plane has allocated it
+    size_bytes: int
+    trailer_begin: int  # values before the trailer
+    rounded: int  # values at the beginning that are gradients: they may travel in half precision
+    parameters: Sequence[Any]
+    present: NDArray[np.bool_]  # shape (len(parameters),), when it is sent: this worker has a gradient
+    in_place = False  # the gradients of all parameters are where the sum arrives, so that none is to be delivered
+    handle: int | None = None
+
+    @abstractmethod
+    def open(self, weight: float, has_samples: bool) -> None:
+        """Begin a sum in which this worker's gradients have this weight.
+
+        With weight 0 they are zeros, NaN too. Without samples they are none.
+        """
+
+    @abstractmethod
+    def is_full(self) -> bool:
+        """Whether every gradient is in its place."""
+
+    @abstractmethod
+    def fill_gaps(self) -> None:
+        """Fill the places that backward has not written: with zeros where a parameter has no gradient."""
+
+    @abstractmethod
+    def squared(self, own: bool = False) -> float:
+        """Squared norm of the summed gradients, or of this worker's `own` before they are sent."""
+
+    @abstractmethod
+    def is_finite(self) -> bool:
+        """Whether all summed gradients are finite numbers."""
+
+    @abstractmethod
+    def clear(self) -> None:
+        """Make the gradients that `deliver` has made those of the parameters zeros."""
+
+    @abstractmethod
+    def write_trailer(self, values: NDArray[np.float64]) -> None: ...
+
+    @abstractmethod
+    def read_trailer(self) -> NDArray[np.floating[Any]]:
+        """A copy of the summed trailer."""
+
+    @abstractmethod
+    def scale(self, factor: float) -> None:
+        """Multiply the summed gradients."""
+
+    @abstractmethod
+    def scale_statistics(self, factor: float) -> None:
+        """Multiply the summed running statistics; 0: put the model's own in their place."""
+
+    @abstractmethod
+    def deliver(self, present: NDArray[np.bool_]) -> None:
+        """Make the received sum the gradients of those parameters that any worker has one of."""
+
+
+class GradientExchange:
+    """Sums the weighted gradients of one model over all workers.
+
+    begin -> (backward fills buckets, full ones leave by `send_full`) -> send_rest -> receive -> deliver
+
+    `telling` and `told` are what the workers of this process tell the others in the next sum, and what all have told in
+    the last one, (workers.told, workers); `telling` is 0 for the workers of other processes.
+    """
+
+    def __init__(self, comm: Comm, buckets: Sequence[Bucket], workers: Workers) -> None:
+        """The last of `buckets` has room for the trailer."""
+        self._comm, self._workers = comm, workers
+        self.buckets = buckets
+        self._parameters = sum(len(bucket.parameters) for bucket in buckets)
+        self.leader = workers.leader  # slot of the one that leads, as of the last sum
+        self.present: Sequence[int] = workers.first  # slots of the workers in the last sum
+        self._trailer = np.zeros(trailer_length(workers, self._parameters))
+        self._told_at = len(self._trailer) - workers.told * workers.count
+        self.telling = self.told = np.zeros((workers.told, workers.count))
+        self.weight = self._share = 0.0
+        self._measure = False
+        self._weighted_sq = 0.0
+        self._next = 0  # bucket to send; all workers send in one order, because a ring matches buffers by order
+        self._open = False
+        self._received: NDArray[np.floating[Any]] = self._trailer
+        for bucket in buckets:
+            comm.declare(bucket.name, bucket.rounded)
+
+    @property
+    def bytes_per_iteration(self) -> int:
+        """Bytes this worker pushes per sum (it pulls as many)."""
+        return sum(bucket.size_bytes for bucket in self.buckets)
+
+    def begin(self, weight: float, measure_norm: bool, share: float | None = None) -> None:
+        """Open a sum in which this worker has `weight`; until `send_rest`, backward fills the buckets.
+
+        `share`: the weight of its running statistics, if that is another one.
+        """
+        self.weight, self._measure, self._weighted_sq = weight, measure_norm, 0.0
+        self._share = weight if share is None else share
+        for bucket in self.buckets:
+            bucket.open(weight, self._share > 0)
+            bucket.handle = None
+        self._open, self._next = True, 0
+
+    def send_full(self) -> None:
+        """Send the full buckets, in order, up to the first that is not full. Never sends the last bucket."""
+        while self._next < len(self.buckets) - 1 and self.buckets[self._next].is_full():
+            bucket = self.buckets[self._next]
+            self._add_square(bucket)
+            bucket.handle = self._push(bucket)
+            self._next += 1
+
+    def _push(self, bucket: Bucket, begin: int = 0) -> int:
+        """Start the sum of a bucket, in which values before `begin` have no part; returns its handle."""
+        if bucket.own is bucket.buffer:
+            return self._comm.push_pull(bucket.name, bucket.buffer, begin)
+        return self._comm.push_pull_into(bucket.name, bucket.own, bucket.buffer, begin)
+
+    def _add_square(self, bucket: Bucket) -> None:
+        if self._measure:
+            self._weighted_sq += bucket.squared(own=True)
+
+    def send_rest(self, contribute: Callable[[float], Sequence[trailer.Contribution]]) -> None:
+        """Send all other buckets, and then the last one with the trailer.
+
+        `contribute` gets the squared norm of this process's mean gradient (NaN if not measured or if it has no
+        samples), and returns what goes into the trailer, for each of its workers.
+        """
+        self._open = False
+        last = self.buckets[-1]
+        for bucket in self.buckets[self._next :]:
+            bucket.fill_gaps()
+        self.send_full()
+        self._add_square(last)
+        grad_sq = self._weighted_sq / self.weight**2 if self._measure and self.weight else float("nan")
+        present = [bucket.present for bucket in self.buckets]
+        self._encode(
+            contribute(grad_sq), self._with_reached(present[0] if len(present) == 1 else np.concatenate(present))
+        )
+        last.write_trailer(self._trailer)
+        last.handle = self._push(last)
+
+    def _with_reached(self, present: NDArray[np.bool_]) -> NDArray[np.integer[Any] | np.bool_]:
+        """The same, with trailer.REACHED added where hooks of the script wait for the sum."""
+        return present
+
+    def after_sum(self) -> None:  # frameworks without such hooks do nothing
+        """The iteration has had its sum: hooks of the script on gradients may see it."""
+
+    def _encode(self, mine: Sequence[trailer.Contribution], present: NDArray[np.integer[Any] | np.bool_]) -> None:
+        first, slots = self._workers.here.start, self._workers.count
+        trailer.encode(mine, first, slots, present, self._trailer[: self._told_at], leads=first == self.leader)
+        self._trailer[self._told_at :] = self.telling.ravel()
+
+    def receive(self, on_slow: Callable[[float], None]) -> trailer.GlobalView:
+        """Wait for all sums; the gradients of the model are not touched yet.
+
+        Calls `on_slow(waited_s)` about once a second while waiting; what it raises ends the wait.
+        """
+        self._wait([bucket.handle for bucket in self.buckets], on_slow)
+        received = self.buckets[-1].read_trailer()
+        self._received, told = received[: self._told_at], received[self._told_at :]
+        if self._workers.told:
+            self.told = told.reshape(self.telling.shape).astype(np.float64)
+        return self._decode(self._received)
+
+    def _wait(self, handles: Sequence[int | None], on_slow: Callable[[float], None]) -> None:
+        began_s = time.monotonic()
+        for handle in handles:
+            assert handle is not None
+            while not self._comm.wait(handle, WAIT_SLICE_S):
+                on_slow(time.monotonic() - began_s)
+
+    def deliver(self, factor: float = 1.0, statistics_factor: float = 1.0) -> None:
+        """Make the sums that were received, times `factor`, the gradients of the model: sum(b_i g_i) / B.
+
+        The summed running statistics, times `statistics_factor`, become those of the model; 0: it keeps its own.
+        """
+        if factor != 1.0:
+            for bucket in self.buckets:
+                bucket.scale(factor)
+        if statistics_factor != 1.0:
+            self.buckets[-1].scale_statistics(statistics_factor)
+        if all(bucket.in_place for bucket in self.buckets):
+            return
+        present, begin = trailer.present(self._received, self._workers.count), 0
+        for bucket in self.buckets:
+            end = begin + len(bucket.parameters)
+            bucket.deliver(present[begin:end])
+            begin = end
+
+    def announce(self, mine: trailer.Contribution, on_slow: Callable[[float], None]) -> trailer.GlobalView:
+        """A sum of the trailer alone: gradients count as zeros, and those of the model stay as they are.
+
+        It uses the same keys in the same order, so that it meets whatever sum the other workers are in.
+        """
+        none = np.zeros(self._parameters, dtype=np.bool_)
+        self._encode((mine,), none)
+        self.buckets[-1].write_trailer(self._trailer)
+        handles = [self._push(each, each.trailer_begin) for each in self.buckets]
+        self._wait(handles, on_slow)
+        return self._decode(self.buckets[-1].read_trailer()[: self._told_at])
+
+    def _decode(self, received: NDArray[np.floating[Any]]) -> trailer.GlobalView:
+        view = trailer.decode(received, self._workers.count)
+        self.present = view.present
+        self.leader = self.present[0]
+        return view
+
+    def as_summed(self, values: Sequence[float]) -> list[float]:
+        """These values as they come out of a sum to which nobody adds anything."""
+        rounded: list[float] = np.asarray(values, dtype=self._received.dtype).tolist()
+        return rounded
+
+    def go_without(self, slots: Collection[int]) -> None:
+        """The last sum was the last one of these workers: another one may lead from now on."""
+        self.present = [slot for slot in self.present if slot not in slots]
+        self.leader = min(self.present, default=self.leader)
+
+    def is_finite(self) -> bool:
+        """Whether the sums that were received are finite: the same on all workers."""
+        return all(bucket.is_finite() for bucket in self.buckets)
+
+    def clear(self) -> None:
+        """After `deliver`: the gradients of the model are zeros."""
+        for bucket in self.buckets:
+            bucket.clear()
+
+    def squared_norm(self) -> float:
+        """|g|^2 of the global gradient, after `deliver`."""
+        return sum(bucket.squared() for bucket in self.buckets)
+
+    @property
+    def has_local(self) -> bool:
+        """Whether a backward outside run.backward() has added to gradients since the last sum."""
+        return False
+
+    def carry(self, before: float, weight: float) -> None:
+        """What such a backward has added is of batches with weight `before`; the next one has `weight`."""
+
+    def take_over(self, before: GradientExchange) -> list[str]:
+        """Replace `before`, which has laid other parameters out: gradients that are in no sum yet are kept.
+
+        Returns the names of parameters that have such gradients but are trained no more.
+        """
+        self.leader, self.present = before.leader, before.present
+        before.close()
+        return []
+
+    def close(self) -> None:
+        """Leave the model alone from now on."""
+        for bucket in self.buckets:
+            if bucket.memory is not None:
+                self._comm.release(bucket.memory)

@@ -1,0 +1,216 @@
+"""The trailer: values after the gradients in the last buffer. Their sum tells every worker the same. Pure.
+
+It needs no message of its own. Layout, in the float type of the buffer, summed over workers like the gradients:
+
+    loss           loss of worker i times its share of the global batch, or times its units  1
+    correct        correctly classified samples                                              1
+    judged         samples or units whose correct ones the script has counted                1
+    global_sq      |g|^2 of the sum before, as the leader computed it; 0: not measured       1
+    lasted         seconds of the iteration before                                           1
+    saves          1: the leader would write a checkpoint if a worker ended                  1
+    votes          bits of the newest plan held (plan_switch.py)                       VERSION_BITS
+    entries        bits of the newest entry into the job that is held (entries.py)     VERSION_BITS
+    members        incarnation of the worker in slot i; 0: the slot is empty                  N
+    ending         1 in the slot of a worker that ends after this iteration, by SIGTERM       N
+    leaving        1 in the slot of a worker that votes to leave the job (departures.py)      N
+    samples        samples really processed since the sum before, in the slot of worker i    N
+    grad_sq        |g_i|^2, g_i the mean gradient of worker i; 0: not measured                N
+    waited         seconds worker i waited in the iteration before                            N
+    broken         1 in the slot of a worker whose loss is not finite                         N
+    doing          code of what worker i is doing (agreement.py)                              N
+    weights_at     a sample of the weights of worker i: where they point (replicas.py)        N
+    weights_size   the same: how large they are                                               N
+    units          what the loss of worker i is a mean over, if not samples (units.py)        N
+    stream         four numbers of the stream that worker i reads (batches.py)              4N
+    present        workers that have a gradient of parameter p, and REACHED times those       P
+                   whose hooks on it wait for the sum, because backward has reached it
+
+N is the number of slots. Who is in a sum and who is not, everybody reads from the sum itself; the one in the lowest
+slot that is not empty leads: it does what one worker does for all. Counts and codes stay exact in float32 up to 2^24.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from itertools import compress
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from worker_hooks.planning.plan_switch import VERSION_BITS, agreed_version, version_bits
+
+_VOTES = 6
+_ENTRIES = _VOTES + VERSION_BITS
+_SLOTS = _ENTRIES + VERSION_BITS  # the parts with one value per worker begin here
+_PARTS = 15
+REACHED = 4096  # above the number of workers
+
+
+class Contribution(NamedTuple):
+    """What one worker puts into the trailer of one sum."""
+
+    samples: int
+    loss: float  # mean over its samples, times its share of the global batch; with `units`, times these
+    correct: float  # NaN: the script does not tell
+    grad_sq: float  # NaN: not measured in this iteration
+    plan_version: int
+    waited_s: float
+    doing: int  # 24 bits
+    weights: tuple[float, float]  # direction and size of a sample
+    judged: float = 0  # samples or units that `correct` is of
+    global_sq: float = math.nan  # |g|^2 of the sum before; NaN: not measured; only the leader's travels
+    lasted_s: float = 0.0
+    ending: bool = False
+    leaving: bool = False
+    saves: bool = False  # only the leader's travels
+    member: int = 1  # incarnation of the worker, above 0
+    entry_version: int = 0  # of the newest entry into the job that it holds
+    units: float = 0.0  # that its loss is a mean over, where these are not samples
+    stream: tuple[float, float, float, float] = (0.0, 0.0, 0.0, 0.0)  # what it tells of its reading
+
+
+class GlobalView(NamedTuple):
+    """What every worker reads from the summed trailer: the same values on all of them."""
+
+    samples: int
+    loss: float
+    accuracy: float
+    agreed_version: int | None
+    worker_samples: tuple[int, ...]
+    grad_sq: tuple[float, ...]  # |g_i|^2 of every worker, NaN where it was not measured
+    waited_s: tuple[float, ...]
+    broken_ranks: tuple[int, ...]
+    doing: tuple[int, ...]
+    weights: tuple[tuple[float, ...], tuple[float, ...]]  # directions and sizes of all workers
+    global_sq: float = math.nan  # |g|^2 of the sum before, NaN where it was not measured
+    lasted_s: float = 0.0  # the iteration before, mean of the workers
+    members: tuple[int, ...] = ()  # incarnations of the workers by slot; 0: it is empty
+    ending_ranks: tuple[int, ...] = ()  # of workers that end after this iteration, by SIGTERM
+    leaving_ranks: tuple[int, ...] = ()  # of workers that vote to leave the job
+    saves: bool = False  # whether the leader would write a checkpoint then
+    agreed_entry: int | None = None  # version of an entry into the job that all hold as their newest
+    units: tuple[float, ...] = ()  # of every worker; zeros where losses are means over samples
+    stream: tuple[tuple[float, float, float, float], ...] = ()  # of every worker
+
+    @property
+    def present(self) -> list[int]:
+        """The slots of the workers in this sum, the leader's first."""
+        return [slot for slot, member in enumerate(self.members) if member]
+
+    @property
+    def shortest_wait_s(self) -> float:
+        """Of the worker that waited least in the iteration before."""
+        return min(compress(self.waited_s, self.members))
+
+    @property
+    def ending(self) -> bool:
+        """Whether a worker ends after this iteration."""
+        return bool(self.ending_ranks)
+
+    @property
+    def loss_weight(self) -> float:
+        """What the loss is a mean over: units where the script gives them, samples otherwise."""
+        return sum(self.units) or self.samples
+
+
+def length(workers: int, parameters: int) -> int:
+    """Number of values in the trailer for so many slots of workers, and `parameters` parameters."""
+    return _SLOTS + _PARTS * workers + parameters
+
+
+def encode(
+    mine: Sequence[Contribution],
+    rank: int,
+    workers: int,
+    present: NDArray[np.integer[Any] | np.bool_],
+    out: NDArray[np.floating[Any]],
+    leads: bool,
+) -> None:
+    """Write the trailer of one process to `out`, shape (length(workers, len(present)),).
+
+    A broken loss becomes a 1 in `broken`.
+
+    Args:
+        mine: of the workers of this process, from worker `rank` on. They hold the same plan and the same entry.
+        present: for every parameter whether this process has a gradient, and REACHED more where its hooks wait.
+        leads: whether the leader is one of them.
+    """
+    first = mine[0]
+    global_sq = first.global_sq if leads and math.isfinite(first.global_sq) else 0.0
+    begin = _SLOTS + _PARTS * workers
+    slots = out[_SLOTS:begin].reshape(_PARTS, workers)
+    slots.fill(0.0)
+    loss = correct = judged = 0.0
+    for place, one in enumerate(mine, start=rank):
+        finite = math.isfinite(one.loss)
+        loss += one.loss if finite else 0.0
+        if not math.isnan(one.correct):
+            correct, judged = correct + one.correct, judged + one.judged
+        grad_sq = one.grad_sq if math.isfinite(one.grad_sq) else 0.0
+        broken = 0.0 if finite else 1.0
+        who = one.member, float(one.ending), float(one.leaving)
+        told = (one.samples, grad_sq, one.waited_s, broken, one.doing, *one.weights, one.units, *one.stream)
+        slots[:, place] = who + told
+    votes = version_bits(first.plan_version) + version_bits(first.entry_version)
+    out[:_SLOTS] = [
+        loss,
+        correct,
+        judged,
+        global_sq,
+        sum(one.lasted_s for one in mine),
+        1.0 if first.saves and leads else 0.0,
+        *(votes if len(mine) == 1 else (len(mine) * vote for vote in votes)),
+    ]
+    out[begin:] = present
+
+
+def decode(total: NDArray[np.floating[Any]], workers: int) -> GlobalView:
+    """Read the summed trailer. Means over nothing are NaN."""
+    end = _SLOTS + _PARTS * workers
+    values = total[:end].tolist()  # once: plain lists are several times faster here than arrays
+    loss, correct, judged, global_sq, lasted_s, saves = values[:_VOTES]
+    members, ending, leaving, sizes, grad_sq, waited_s, broken, doing, directions, weight_sizes, units, *stream = (
+        values[start : start + workers] for start in range(_SLOTS, end, workers)
+    )
+    samples, count = int(sum(sizes)), workers - members.count(0.0)
+    if (total_units := sum(units)) > 0:
+        loss /= total_units
+    return GlobalView(
+        samples=samples,
+        loss=loss if samples else math.nan,
+        accuracy=correct / judged if judged else math.nan,
+        agreed_version=agreed_version(values[_VOTES:_ENTRIES], count),
+        agreed_entry=agreed_version(values[_ENTRIES:_SLOTS], count),
+        worker_samples=tuple(map(int, sizes)),
+        grad_sq=tuple(square or math.nan for square in grad_sq) if any(grad_sq) else (math.nan,) * workers,
+        waited_s=tuple(waited_s),
+        broken_ranks=_marked(broken),
+        doing=tuple(map(int, doing)),
+        weights=(tuple(directions), tuple(weight_sizes)),
+        global_sq=global_sq or math.nan,
+        lasted_s=lasted_s / count,
+        members=tuple(map(int, members)),
+        ending_ranks=_marked(ending),
+        leaving_ranks=_marked(leaving),
+        saves=saves > 0,
+        units=tuple(units),
+        stream=tuple(zip(*stream, strict=True)),
+    )
+
+
+def _marked(slots: list[float]) -> tuple[int, ...]:
+    """The slots that have a 1; usually none."""
+    return tuple(slot for slot, mark in enumerate(slots) if mark) if any(slots) else ()
+
+
+def present(total: NDArray[np.floating[Any]], workers: int) -> NDArray[np.bool_]:
+    """Which parameters at least one worker has a gradient of, shape (P,)."""
+    counted: NDArray[np.bool_] = total[_SLOTS + _PARTS * workers :] > 0
+    return counted
+
+
+def reached(total: NDArray[np.floating[Any]], workers: int) -> NDArray[np.intp]:
+    """Which parameters have hooks that wait for the sum on at least one worker: their numbers, rising."""
+    return np.flatnonzero(total[_SLOTS + _PARTS * workers :] >= REACHED)

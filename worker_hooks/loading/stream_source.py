@@ -1,0 +1,84 @@
+"""Data without sample numbers: shards that the workers share, and streams that every worker reads alike."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from itertools import chain, islice
+from typing import Any
+
+from dynamix_ps.apportion import apportion
+from dynamix_ps.errors import TrainingError
+from worker_hooks.loading.batches import Batches, StreamWorker
+from worker_hooks.loading.data_source import DataSource, Numbers
+from worker_hooks.loading.shard_stream import ShardStream
+from worker_hooks.sampling.shard_list import Shards
+from worker_hooks.saved.checkpoint import Position
+
+Collate = Callable[[list[Any]], Any]  # makes a batch of its samples
+
+
+class StreamSource(DataSource):
+    """Samples that come one after the other. Their batches know how to read ahead, so `depth` is 0."""
+
+    depth = 0
+
+    @abstractmethod
+    def batches(self, start: Position, me: StreamWorker) -> Batches:
+        """The batches of this worker from `start` on.
+
+        Raises TrainingError if `start` is no place in this stream.
+        """
+
+    def samples_per_pass(self, global_batch: int) -> int:
+        return 0
+
+    def numbers_once(self) -> Numbers:
+        raise TrainingError(
+            "run.evaluate() got a stream, whose samples have no numbers by which the workers could share them; pass a "
+            "data set with len(d) and d[i], for example list(stream) where it fits into memory, or shards(...)"
+        )
+
+    def load(self, batches: Iterator[Numbers], seed: int) -> Generator[Any, None, None]:
+        raise NotImplementedError("a stream has no sample numbers")
+
+
+class ShardSource(StreamSource):
+    """Shards of which every worker reads some."""
+
+    def __init__(self, shards: Shards, collate: Collate) -> None:
+        self.dataset, self.collate = shards, collate
+
+    def check(self) -> None:
+        """The list was checked when it was made; samples are checked when they are read."""
+
+    def fetch(self, numbers: Numbers) -> Any:
+        """What workers compare: the lists of shards, and the first sample of these and of what follows them."""
+        shards: Shards = self.dataset
+        samples = [sample for number in numbers.tolist() for sample in shards.first_samples(1, number)]
+        return {"list of shards, num_workers": shards.code(), "": [self.collate([sample]) for sample in samples]}
+
+    def batches(self, start: Position, me: StreamWorker) -> Batches:
+        return ShardStream(self.dataset, self.collate, start, me)
+
+    def part(self, shares: Sequence[int], here: range, batch_size: int) -> tuple[int, Iterator[tuple[int, Any]]]:
+        """Neighbours of the list are one part."""
+        parts = apportion(len(self.dataset), shares)
+        return 0, self._batches_of(range(sum(parts[: here.start]), sum(parts[: here.stop])), batch_size)
+
+    def _batches_of(self, numbers: Iterable[int], batch_size: int) -> Iterator[tuple[int, Any]]:
+        shards: Shards = self.dataset
+        samples = chain.from_iterable(map(shards.open, numbers))
+        batch = list(islice(samples, batch_size))
+        if not batch:
+            first = shards.first_samples()
+            if not first:
+                raise TrainingError(f"run.evaluate(): no shard of {len(shards)} has a sample")
+            yield 0, self.collate(first)
+        while batch:
+            yield len(batch), self.collate(batch)
+            batch = list(islice(samples, batch_size))
+
+    @property
+    def list_of_parts(self) -> str:
+        return f" over {len(self.dataset)} shards (code of their list: {self.dataset.code():08x})"
