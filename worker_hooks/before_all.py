@@ -39,7 +39,7 @@ def run_before_all(framework: str, prepare: Callable[[], object] | None) -> Plac
             prepare()
         except BaseException as error:  # SystemExit too
             failed = error
-    warn_s = settings.timeouts.stall_warn_s
+    warn_s = settings.config.timeouts.stall_warn_s
 
     def tell(waited_s: float) -> None:
         nonlocal warn_s

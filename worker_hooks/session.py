@@ -136,11 +136,11 @@ class Session:
         """The first training of this process begins."""
         self.reporter.event("started", batch_size=batch_sizes[0], **fields)
         settings = self.settings
-        if settings.mode == "off":
+        if settings.config.mode == "off":
             return
         from dynamix_ps.metrics.network.monitor import NetworkMonitor
 
-        wanted = settings.network if self.comm.size > 1 else "off"
+        wanted = settings.config.metrics.network if self.comm.size > 1 else "off"
         network = NetworkMonitor(wanted, self.reporter.tell, self._plane.has)
         self._reporter.measure(Telemetry(self.comm.rank, network, SystemSampler().sample))
 
@@ -149,7 +149,7 @@ class Session:
 
         A training that begins while another one is connected follows the same plans.
         """
-        if self.settings.mode == "off" or self.settings.own_sizes or self._connected:
+        if self.settings.config.mode == "off" or self.settings.own_sizes or self._connected:
             return
         self._connected = True
         self._connect(plan)
@@ -163,7 +163,7 @@ class Session:
                 self._become_member(access, self._process(self.comm.elastic.address))
         else:
             self.reporter.event("degraded", what="arbitrator", detail="no address given; batch sizes stay as they are")
-            logger.warning("mode %s but no arbitrator address: batch sizes stay as they are", self.settings.mode)
+            logger.warning("mode %s but no arbitrator address: batch sizes stay as they are", self.settings.config.mode)
 
     def _become_member(self, access: ArbitratorAccess, me: Process, late: bool = False) -> None:
         """From now on the arbitrator counts this worker of an elastic job."""
@@ -300,17 +300,17 @@ def join(settings: Settings, framework: str) -> JoinedDataPlane:
     Raises UsageError if another process is this worker.
     """
     take_place(os.environ)
-    if settings.comm not in _planes:
+    if settings.config.comm not in _planes:
         if note := fixed_sizes_note(os.environ):
             print(f"note: {note}", file=sys.stderr, flush=True)
-        comm, before = open_comm(settings.comm, framework), own_sockets()
-        with _told_while_waiting(settings.timeouts.stall_warn_s):
+        comm, before = open_comm(settings.config.comm, framework), own_sockets()
+        with _told_while_waiting(settings.config.timeouts.stall_warn_s):
             comm.init()
-        _planes[settings.comm] = JoinedDataPlane(comm, opened_between(before, own_sockets()))
-        atexit.register(leave, comm, settings.timeouts.stall_fail_s)
+        _planes[settings.config.comm] = JoinedDataPlane(comm, opened_between(before, own_sockets()))
+        atexit.register(leave, comm, settings.config.timeouts.stall_fail_s)
         if comm.size > 1:
             os.register_at_fork(after_in_child=partial(_in_forked_child, comm))
-    return _planes[settings.comm]
+    return _planes[settings.config.comm]
 
 
 def _in_forked_child(comm: Comm) -> None:

@@ -5,54 +5,95 @@ from __future__ import annotations
 import os
 import uuid
 from dataclasses import dataclass, replace
+from operator import attrgetter
 from pathlib import Path
 
 from dynamix_ps.config import variables
 from dynamix_ps.config.load import load_config
-from dynamix_ps.config.schema import Config, Keep, Stigmergy, Timeouts, Unit
-from dynamix_ps.data_planes import DATA_PLANES
+from dynamix_ps.config.schema import Cluster, Config, Metrics, Stigmergy
 from dynamix_ps.errors import ConfigError, TrainingError
 from dynamix_ps.messages import Plan
 from dynamix_ps.rpc.access import ArbitratorAccess
-from worker_hooks.planning.learning_rate import Rule
 from worker_hooks.process.launched import check_connected
 from worker_hooks.process.place import check_place
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """A worker's settings. Without a cluster file its batch size is fixed (mode off)."""
+    """The cluster file, and what belongs to this process alone."""
 
-    comm: str
-    mode: str
-    sizes: tuple[int, ...] | None  # of plan 0; none: the size that the script of each worker names
-    bounds: tuple[tuple[int, int], ...] | None  # (smallest, largest) size of every worker; none: no cluster file
-    unit: Unit  # of sizes and bounds
-    seed: int
-    window: int
-    lr_rule: Rule
-    reference_batch: int | None  # global batch that the learning rate is for; none: that of plan 0
-    prefetch: int
-    bucket_bytes: int
-    checkpoint_every: int
-    checkpoint_on_term: bool
-    network: str  # source of network metrics, as in the cluster file
-    timeouts: Timeouts
+    config: Config  # without a cluster file: no workers, and mode off
     run_dir: Path | None
     run_id: str
-    arbitrator: ArbitratorAccess | None
-    resume: Path | None
-    slowdown: float
-    at_once: tuple[int | None, ...] = ()  # samples that each worker computes at once; empty: no cluster file
-    memory: str = "fixed"
-    rehearsal: Path | None = None  # what a rehearsal goes by; none: the cluster is real
-    lr: str = "follow"  # what happens to the script's learning rate
-    keep: Keep = "global"  # what stays where the number of workers changes
-    min_workers: int | None = None  # that go on without the others; none: the job is not elastic
-    accepted_bounds: tuple[tuple[int, int], ...] = ()  # as `bounds`, with 0 where workers come and go
-    slot_sizes: tuple[int, ...] = ()  # `batch` of every worker in the cluster file, also of those that come later
-    own_sizes: Stigmergy | None = None  # how every worker chooses its own size; none: no worker does
-    micro_batches: bool = False  # sizes may be larger than what a worker computes at once
+    arbitrator: ArbitratorAccess | None = None
+    resume: Path | None = None
+    slowdown: float = 1.0
+    rehearsal: Path | None = None  # the scenario of a rehearsal, in which this process stands for all workers
+
+    # keys of the cluster file
+    comm = property(attrgetter("config.comm"))
+    mode = property(attrgetter("config.mode"))
+    unit = property(attrgetter("config.batch.unit"))  # of sizes and bounds
+    micro_batches = property(attrgetter("config.batch.micro_batches"))
+    seed = property(attrgetter("config.seed"))
+    lr = property(attrgetter("config.lr"))
+    lr_rule = property(attrgetter("config.lr_rule"))
+    prefetch = property(attrgetter("config.prefetch"))
+    bucket_bytes = property(attrgetter("config.bucket_bytes"))
+    checkpoint_every = property(attrgetter("config.checkpoint_every"))
+    checkpoint_on_term = property(attrgetter("config.checkpoint_on_term"))
+    memory = property(attrgetter("config.memory"))
+    timeouts = property(attrgetter("config.timeouts"))
+    keep = property(attrgetter("config.elastic.keep"))
+    min_workers = property(attrgetter("config.elastic.min_workers"))
+
+    def __hash__(self) -> int:
+        return hash((self.run_id, self.run_dir))  # a Config has no hash
+
+    @property
+    def window(self) -> int:
+        """Iterations of a window."""
+        return self.config.window
+
+    @property
+    def slot_sizes(self) -> tuple[int, ...]:
+        """`batch` of every worker in the cluster file, also of workers that join later."""
+        return tuple(worker.batch for worker in self.config.cluster.workers)
+
+    @property
+    def sizes(self) -> tuple[int, ...] | None:
+        """Sizes of plan 0; None without a cluster file: then each worker's script names its size."""
+        static = self.config.policy.sizes if self.config.policy.name == "static" else None
+        return static or self.config.initial_sizes() or None
+
+    @property
+    def reference_batch(self) -> int | None:
+        """The global batch that the learning rate is for; None without a cluster file: then it is that of plan 0."""
+        return sum(self.config.initial_sizes()) or None
+
+    @property
+    def bounds(self) -> tuple[tuple[int, int], ...] | None:
+        """(smallest, largest) size of every worker; None without a cluster file."""
+        return tuple(map(self.config.bounds, self._slots)) or None
+
+    @property
+    def accepted_bounds(self) -> tuple[tuple[int, int], ...]:
+        """As `bounds`, with 0 where workers come and go."""
+        return tuple(map(self.config.accepted_bounds, self._slots))
+
+    @property
+    def at_once(self) -> tuple[int | None, ...]:
+        """What each worker computes at once. Empty in a rehearsal: the memory of this process is not theirs."""
+        return () if self.rehearsal else tuple(map(self.config.at_once, self._slots))
+
+    @property
+    def own_sizes(self) -> Stigmergy | None:
+        """How every worker chooses its own size; None: no worker does."""
+        return self.config.policy.stigmergy if self.config.is_decentralised and not self.rehearsal else None
+
+    @property
+    def _slots(self) -> range:
+        return range(len(self.config.cluster.workers))
 
     @property
     def shared(self) -> dict[str, str]:
@@ -83,7 +124,7 @@ class Settings:
     @property
     def guards_rate(self) -> bool:
         """Whether a loss that rises takes the weights back and halves the learning rate."""
-        return self.lr == "guard" and self.mode != "observe"
+        return self.config.lr == "guard" and self.config.mode != "observe"
 
     @classmethod
     def from_environment(cls) -> Settings:
@@ -96,63 +137,31 @@ class Settings:
         """
         check_place(os.environ)
         path = variables.get(variables.CONFIG)
-        config = load_config(Path(path)) if path else None
-        comm = config.comm if config else _plane_without_file()
-        if not DATA_PLANES[comm].uses_network:
+        config = load_config(Path(path)) if path else _config_without_file()
+        if not config.data_plane.uses_network:
             check_connected(os.environ)
         run_dir, resume = variables.get(variables.RUN_DIR), variables.get(variables.RESUME)
         run_id = variables.get(variables.RUN_ID) or uuid.uuid4().hex[:8]
-        defaults = Config.model_fields
         settings = cls(
-            comm=comm,
-            mode=config.mode if config else "off",
-            sizes=_first_sizes(config) if config else None,
-            bounds=tuple(map(config.bounds, range(len(config.cluster.workers)))) if config else None,
-            unit=config.batch.unit if config else "samples",
-            seed=config.seed if config else defaults["seed"].default,
-            window=config.window if config else defaults["window"].default,
-            lr_rule=config.lr_rule if config else defaults["lr_rule"].default,
-            reference_batch=sum(config.initial_sizes()) if config else None,
-            prefetch=config.prefetch if config else defaults["prefetch"].default,
-            bucket_bytes=config.bucket_bytes if config else defaults["bucket_bytes"].default,
-            checkpoint_every=config.checkpoint_every if config else 0,
-            checkpoint_on_term=config.checkpoint_on_term if config else defaults["checkpoint_on_term"].default,
-            network=config.metrics.network if config else "off",
-            timeouts=config.timeouts if config else Timeouts(),
+            config,
             run_dir=Path(run_dir) if run_dir else None,
             run_id=run_id,
             arbitrator=_arbitrator(config, run_id),
             resume=Path(resume) if resume else None,
             slowdown=_slowdown(),
-            at_once=tuple(map(config.at_once, range(len(config.cluster.workers)))) if config else (),
-            memory=config.memory if config else defaults["memory"].default,
-            lr=config.lr if config else defaults["lr"].default,
-            keep=config.elastic.keep if config else "global",
-            min_workers=config.elastic.min_workers if config else None,
-            accepted_bounds=tuple(map(config.accepted_bounds, range(len(config.cluster.workers)))) if config else (),
-            slot_sizes=tuple(worker.batch for worker in config.cluster.workers) if config else (),
-            own_sizes=config.policy.stigmergy if config and config.is_decentralised else None,
-            micro_batches=config is not None and config.batch.micro_batches,
         )
         rehearsal = variables.get(variables.REHEARSAL)
         return settings.rehearsed(Path(rehearsal)) if rehearsal else settings
 
     def rehearsed(self, rehearsal: Path) -> Settings:
-        """The same for a process that stands for all workers. Its memory and its speed are not theirs.
+        """The settings of a process that stands for all workers. Its memory and its speed are not theirs.
 
         Raises UsageError if several processes were started: each would rehearse all of the cluster.
         """
         check_connected(os.environ)
-        return replace(
-            self,
-            rehearsal=rehearsal,
-            comm="local",
-            network="off",
-            slowdown=1.0,
-            at_once=(),
-            memory="fixed",
-            own_sizes=None,
-        )
+        metrics = self.config.metrics.model_copy(update={"network": "off"})
+        config = self.config.model_copy(update={"comm": "local", "memory": "fixed", "metrics": metrics})
+        return replace(self, config=config, rehearsal=rehearsal, slowdown=1.0)
 
     def first_plan(self, own: tuple[int, ...]) -> Plan:
         """Plan 0: the sizes of the cluster file; without one, each worker's `own`.
@@ -168,9 +177,9 @@ class Settings:
         return Plan(0, sizes)
 
 
-def _arbitrator(config: Config | None, run_id: str) -> ArbitratorAccess | None:
+def _arbitrator(config: Config, run_id: str) -> ArbitratorAccess | None:
     address = variables.get(variables.ARBITRATOR)
-    if not address or config is None or not config.has_arbitrator:
+    if not address or not config.has_arbitrator:
         return None
     from dynamix_ps.rpc.encryption import certificates_for  # with gRPC, which other runs do not need
 
@@ -178,16 +187,15 @@ def _arbitrator(config: Config | None, run_id: str) -> ArbitratorAccess | None:
     return ArbitratorAccess(address, run_id, token, config.timeouts, certificates_for(address, config))
 
 
-def _first_sizes(config: Config) -> tuple[int, ...]:
-    if config.policy.name == "static" and config.policy.sizes is not None:
-        return config.policy.sizes
-    return config.initial_sizes()
+def _config_without_file() -> Config:
+    """Batch sizes are fixed, nothing is recorded.
 
-
-def _plane_without_file() -> str:
-    """BytePS where a launcher has made this process a worker of a cluster, otherwise no network."""
+    The data plane is BytePS where a launcher has made this process a worker of a cluster, otherwise there is none.
+    """
+    nobody = Cluster.model_construct(workers=())
     default: str = Config.model_fields["comm"].default
-    return default if variables.get("DMLC_ROLE") == "worker" else "local"
+    comm = default if variables.get("DMLC_ROLE") == "worker" else "local"
+    return Config(cluster=nobody, comm=comm, mode="off", metrics=Metrics(network="off"))
 
 
 def _slowdown() -> float:

@@ -171,7 +171,7 @@ class Training:
     @property
     def adapts(self) -> bool:
         """Whether sizes may change."""
-        return self.session.settings.mode != "off"
+        return self.session.settings.config.mode != "off"
 
     @property
     def computes_in_parts(self) -> bool:

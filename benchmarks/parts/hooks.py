@@ -121,7 +121,7 @@ def run_worker(rounds: int, results: Path) -> None:
     steps = [
         with_hook(Session.join(settings if number == 1 else apart, "torch"), images, rounds + WARM_UP)
         if kind == "hook"
-        else bare(session.comm, number, images, settings.bucket_bytes)
+        else bare(session.comm, number, images, settings.config.bucket_bytes)
         for number, kind in enumerate(COPIES)
     ]
     loops = [timed(step) for step in steps]

@@ -31,9 +31,9 @@ class TrainingObserver:
         self._reporter = reporter
         self._account = account
         self._before = 0  # iterations of earlier trainings of this process
-        self._records_windows = settings.mode != "off"
-        self._stalled_after_s = settings.timeouts.stall_warn_s
-        self._meters = [WindowMeter(rank, settings.window) for rank in here]
+        self._records_windows = settings.config.mode != "off"
+        self._stalled_after_s = settings.config.timeouts.stall_warn_s
+        self._meters = [WindowMeter(rank, settings.config.window) for rank in here]
         self._here = here
         self._lr_batch, self._data_size = 0, math.nan
         self._warm_up = 0  # slow, as much happens only once; it is in no window

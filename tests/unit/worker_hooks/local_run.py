@@ -9,7 +9,17 @@ from typing import Any
 import torch
 from torch import nn
 
-from dynamix_ps.config.schema import Timeouts
+from dynamix_ps.config.schema import (
+    MAX_GLOBAL_BATCH,
+    BatchBounds,
+    Cluster,
+    Config,
+    Elastic,
+    Metrics,
+    PolicySection,
+    Stigmergy,
+    WorkerSection,
+)
 from worker_hooks.joining import Attached, join
 from worker_hooks.run import Run
 from worker_hooks.session import Session
@@ -17,34 +27,44 @@ from worker_hooks.settings import Settings
 from worker_hooks.torch.adapter import TorchAdapter
 
 SAMPLES = 50
+_OF_PROCESS = ("run_id", "arbitrator", "resume", "slowdown", "rehearsal")
+_OF_BATCH = ("unit", "micro_batches")
+_OF_ELASTIC = ("keep", "min_workers")
 
 
 def settings_for(folder: Path | None = None, **changes: Any) -> Settings:
-    values: dict[str, Any] = {
-        "comm": "local",
-        "mode": "off",
-        "sizes": (8,),
-        "bounds": None,
-        "unit": "samples",
-        "seed": 5,
-        "window": 3,
-        "lr_rule": "none",
-        "reference_batch": None,
-        "prefetch": 0,
-        "bucket_bytes": 4_000_000,
-        "checkpoint_every": 0,
-        "checkpoint_on_term": True,
-        "network": "off",
-        "timeouts": Timeouts(),
-        "run_dir": folder,
-        "run_id": "test",
-        "arbitrator": None,
-        "resume": None,
-        "slowdown": 1.0,
-    }
-    values |= changes
-    values.setdefault("accepted_bounds", values["bounds"] or ())
-    return Settings(**values)
+    """`changes`: of the process (`resume`, `run_id` and so on), of workers, and keys of the cluster file."""
+    process = {name: changes.pop(name) for name in _OF_PROCESS if name in changes}
+    return Settings(config_for(**changes), run_dir=folder, **{"run_id": "test", **process})
+
+
+def config_for(
+    sizes: tuple[int, ...] | None = (8,),
+    bounds: tuple[tuple[int, int], ...] | None = None,
+    at_once: tuple[int | None, ...] = (),
+    reference_batch: int | None = None,
+    own_sizes: Stigmergy | None = None,
+    **keys: Any,
+) -> Config:
+    """A cluster file of workers with these first sizes; None: there is no such file."""
+    sections: dict[str, Any] = {"metrics": Metrics(network="off")}
+    if own_sizes is not None:
+        sections["policy"] = PolicySection(name="stigmergy", stigmergy=own_sizes)
+    batch = {key: keys.pop(key) for key in _OF_BATCH if key in keys}
+    elastic = {key: keys.pop(key) for key in _OF_ELASTIC if key in keys}
+    if reference_batch is not None:  # sizes by hand, which differ from those that the learning rate is for
+        sections["policy"] = PolicySection(name="static", sizes=sizes)
+        first: tuple[int, ...] = (reference_batch,)
+    else:
+        first = sizes or ()
+    limits = bounds or ((1, MAX_GLOBAL_BATCH),) * len(first)
+    workers = [
+        WorkerSection(batch=size or 1, later=not size, min=low, max=high, at_once=most)
+        for size, (low, high), most in zip(first, limits, at_once or (None,) * len(first), strict=True)
+    ]
+    values = {"comm": "local", "mode": "off", "seed": 5, "window": 3, **keys}
+    cluster = Cluster.model_construct(workers=tuple(workers))
+    return Config(cluster=cluster, batch=BatchBounds(**batch), elastic=Elastic(**elastic), **sections, **values)
 
 
 def make_data() -> torch.utils.data.TensorDataset:
