@@ -251,7 +251,10 @@ class IterationInFlight:
     def check_step(self, optimizer: int) -> GradientSum:
         """The sum that a step of this optimizer (number) uses. Raises TrainingError if there is none for it."""
         if self._phase < Phase.SUMMED or self.sum is None:
-            raise TrainingError("optimizer.step() without run.backward(loss) in this iteration")
+            raise TrainingError(
+                "optimizer.step() without run.backward(loss) in this iteration; call run.backward(loss) for the last "
+                "loss before optimizer.step()"
+            )
         if optimizer in self._stepped:
             raise TrainingError("optimizer.step() a second time for one run.backward(); call it once for each")
         return self.sum

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from dynamix_ps.config.schema import Config
 from dynamix_ps.run_record.run_folder import RunFolder
 from dynamix_ps.sim.scenario.load import Scenario, dump_scenario
 from worker_hooks import session
+from worker_hooks.process import place
 from worker_hooks.torch.adapter import open_adapters
 
 Rehearse = Callable[..., Path]
@@ -25,6 +27,8 @@ def trainings_end() -> Iterator[None]:
     for adapter in list(open_adapters):
         adapter.training.close()
     session._accounts.clear()
+    os.environ.pop(variables.ATTACHED, None)  # else the processes of later tests are refused
+    place._holder = 0
 
 
 @pytest.fixture

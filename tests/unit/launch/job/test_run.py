@@ -30,9 +30,9 @@ class Runs:
         self.resumed: list[Path | None] = []
         self.folders: list[RunFolder] = []
 
-    def __call__(self, config: Config, folder: RunFolder, *rest: Any) -> Runs:
-        self.folders.append(folder)
-        self.resumed.append(rest[2])
+    def __call__(self, config: Config, records: Any, resume: Path | None, *rest: Any) -> Runs:
+        self.folders.append(records.folder)
+        self.resumed.append(resume)
         self.hosts_given_up = frozenset[str]()
         return self
 
