@@ -113,7 +113,7 @@ def test_reading_imports_next_to_nothing() -> None:
     tensors_apart.write({"all": TENSORS}, out)
     code = (
         "import io, sys\n"
-        "from worker_hooks.torch import tensors_apart\n"
+        "from worker_hooks.torch.state import tensors_apart\n"
         "before = set(sys.modules)\n"
         "tensors_apart.read(io.BytesIO(sys.stdin.buffer.read()))\n"
         "print(sys.modules.keys() - before)\n"
