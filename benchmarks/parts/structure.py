@@ -56,7 +56,7 @@ class Limit(NamedTuple):
 
 LIMITS = {
     "lines of the product": Limit(68_000, 58_000),
-    "lines of its core": Limit(54_150, 42_000),
+    "lines of its core": Limit(54_200, 42_000),
     "lines of benchmarks": Limit(23_500, 20_000),
     "lines of tests": Limit(80_500, 60_000),
     "depth of inheritance": Limit(5, 2),
