@@ -198,8 +198,9 @@ def test_a_gradient_that_is_not_finite_is_no_step(tmp_path: Path) -> None:
     assert (told["iteration"], told["reason"]) == (7, "the gradient is not finite")
 
 
-def test_what_the_script_saves_after_a_rollback_is_the_state_that_came_back(tmp_path: Path) -> None:
-    run = guarded_run()
+@pytest.mark.parametrize("mode", ["adapt", "off"])
+def test_what_the_script_saves_after_a_rollback_is_the_state_that_came_back(tmp_path: Path, mode: str) -> None:
+    run = guarded_run(mode=mode)
     first = None
     for inputs, targets in run.batches(iterations=5):
         first = state_of(run) if first is None else first
