@@ -28,6 +28,7 @@ class Backward:
         self._training, self._session = training, training.session
         self._adapter, self._sums, self._plans = training.adapter, training.sums, training.plans
         self._now, self._progress, self._observer = training.now, training.progress, training.observer
+        self._norm_every = min(NORM_EVERY, training.session.settings.window)
 
     def __call__(self, loss: Any, correct: Any, weight: Any, reduction: Kind) -> None:
         """`run.backward(...)`."""
@@ -68,6 +69,8 @@ class Backward:
         Raises TrainingError, on all workers, if gradients that are there already do not go with it.
         """
         now, sums = self._now, self._sums
+        if kind == sums.reduction.kind == "mean":
+            return  # each batch has its weight since it began
         conflict = sums.reduction.conflict(kind, now, sums.exchange.has_local, self._adapter.has_mixed_gradients())
         if conflict:
             call = f"run.backward(loss, reduction={kind!r})"
@@ -143,13 +146,15 @@ class Backward:
         if membership is not None:
             membership.tell_followers()
         sums.check_agreement(view, self._kind)
-        planned = sum(now.sizes_due)
+        sizes = now.sizes_due
+        planned = sum(sizes)
         if 0 in view.members:
-            now.missing = [rank for rank, size in enumerate(now.sizes_due) if size and not view.members[rank]]
-        if view.worker_samples != now.sizes_due:
+            now.missing = [rank for rank, size in enumerate(sizes) if size and not view.members[rank]]
+            sizes = now.sizes_due
+        if view.worker_samples != sizes:
             raise TrainingError(
                 f"the workers have processed {view.worker_samples} samples in iteration {iteration}, "
-                f"the plan has {now.sizes_due}; batches must come from run.batches() of the same data on every worker"
+                f"the plan has {sizes}; batches must come from run.batches() of the same data on every worker"
             )
         self._training.data.stream.told(view.stream, view.present)
         self._training.gathers.check_gradient(now.missing, now.batch.samples > 0)
@@ -227,10 +232,6 @@ class Backward:
         every, now = self._norm_every, self._now
         due = now.batch.iteration % every == 1 % every  # so that the first window knows them
         return self._training.adapts and due and now.batches_due == 1
-
-    @property
-    def _norm_every(self) -> int:
-        return min(NORM_EVERY, self._session.settings.window)
 
     def _observe_noise(self, view: GlobalView) -> None:
         """The noise of the sum before. It comes from trailers alone, so every worker computes the same bits."""

@@ -155,9 +155,9 @@ class Sums:
         """Raises TrainingError, the same on all workers, unless all do the same with the same weights."""
         doing: Sequence[int] = view.doing
         weights: Sequence[Sequence[float]] = view.weights
-        if len(present := view.present) < self._workers.count:
-            doing = [doing[rank] for rank in present]
-            weights = [[part[rank] for rank in present] for part in weights]
+        if 0 in view.members:  # a slot is empty
+            doing = [doing[rank] for rank in view.present]
+            weights = [[part[rank] for rank in view.present] for part in weights]
         if self.follows:
             own = self.exchange.as_summed(self._adapter.sample_weights(self.made - 1))
             weights = [[*part, mine] for part, mine in zip(weights, own, strict=True)]
@@ -165,7 +165,7 @@ class Sums:
         if weights_differ(weights, self._adapter.weights_tolerance()):
             raise self._disagreement(kind)
         if self.refusal:
-            raise refused_loss({present[0]: self.doing(kind)})
+            raise refused_loss({view.present[0]: self.doing(kind)})
 
     def check_codes(self, codes: Sequence[int], kind: str) -> None:
         """Raises TrainingError, the same on all workers, unless these codes of what each does are the same.

@@ -193,12 +193,12 @@ class IterationInFlight:
 
     def close_losses(self) -> None:
         """All losses of the coming sum are added."""
-        means = [(loss if self.reduction == "mean" else loss / batch.samples, batch) for loss, batch in self._losses]
-        self.loss = sum((mean for mean, _ in means), 0.0)
-        if self.units is None:
-            shares = ((mean, batch.samples / sum(batch.step.sizes)) for mean, batch in means)
-            self.weighted_loss = sum((mean * share for mean, share in shares), 0.0)
-        else:
+        self.loss = self.weighted_loss = 0.0
+        for loss, batch in self._losses:
+            mean = loss if self.reduction == "mean" else loss / batch.samples
+            self.loss += mean
+            self.weighted_loss += mean * (batch.samples / sum(batch.step.sizes))
+        if self.units is not None:
             self.weighted_loss = self.loss * self.units if self.units > 0 else 0.0  # a mean over nothing may be NaN
         self._losses.clear()
 

@@ -184,7 +184,8 @@ class BatchStream(Batches):
         def numbers() -> Iterator[NDArray[np.int64]]:
             place, number = cursor, iteration
             while True:
-                place = place.owing(chain.from_iterable(ranges for first, ranges in self._missed if first == number))
+                if self._missed:
+                    place = place.owing(chain.from_iterable(one for first, one in self._missed if first == number))
                 if limit_reached(place, number, last_epoch, last_iteration):
                     return
                 if not place.is_inside and (found := self._source.samples_per_pass(1)) != self._samples:
@@ -216,7 +217,9 @@ class BatchStream(Batches):
         self._missed.append((iteration, tuple(one for rank in ranks for one in self._sampler.ranges(step, rank))))
 
     def resumable(self, cursor: Cursor, iteration: int) -> tuple[Cursor, ShardsLeft | None]:
-        return cursor.owing(chain.from_iterable(ranges for first, ranges in self._missed if first >= iteration)), None
+        if self._missed:
+            cursor = cursor.owing(chain.from_iterable(ranges for first, ranges in self._missed if first >= iteration))
+        return cursor, None
 
     def leave_passes(self, cursor: Cursor) -> None:
         self._missed = []

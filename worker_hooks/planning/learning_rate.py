@@ -80,8 +80,10 @@ class LearningRate:
         """The rule's factor at this B."""
         if self._rule == "adascale":
             return self._gain(global_batch)
+        if self._rule == "none":
+            return 1.0
         scale = global_batch / self._reference_batch
-        return {"none": 1.0, "linear": scale, "sqrt": math.sqrt(scale)}[self._rule]
+        return scale if self._rule == "linear" else math.sqrt(scale)
 
     def _gain(self, global_batch: float) -> float:
         variance, signal = (max(part, 0.0) for part in self.noise)

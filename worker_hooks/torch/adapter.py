@@ -287,12 +287,13 @@ class TorchAdapter(Adapter):
         if self.training.now.units == 0 and not (isinstance(loss, torch.Tensor) and loss.requires_grad):
             return  # the loss of a worker without units may be a number
         self.memory.check_called()
-        with self.calls.in_backward():
-            loss.backward()
+        self.calls.backward(loss)
 
     def refused(self, loss: Any) -> str:
         now, sums, session = self.training.now, self.training.sums, self.training.session
         if session.workers.count == 1 or now.units is not None or not isinstance(loss, torch.Tensor):
+            return ""
+        if not self._loss_check.is_due(now.batch.iteration, now.batch.samples):
             return ""
         tell = partial(session.degraded, "loss") if sums.leads else None
         return self._loss_check.refusal(loss, now, sums.scale, not self._exchange.touched, tell)

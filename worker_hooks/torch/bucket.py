@@ -90,21 +90,20 @@ class TorchBucket(Bucket):
         self.in_place = not (self._has_halves or self._copies or self._apart)
         self.present[:] = True
 
-    def take(self, number: int, gradient: torch.Tensor) -> None:
-        """Put a new gradient of parameter `number` into its place, scaled. Raises TrainingError if it comes twice."""
+    def take(self, number: int, gradient: torch.Tensor) -> bool:
+        """Put a new gradient of parameter `number` into its place, scaled. Returns whether the bucket is full.
+
+        The place of the sum becomes the gradient at once: the memory of backward is free for what comes next. A tensor
+        of the script stays the gradient.
+
+        Raises TrainingError if a gradient comes twice.
+        """
         if number not in self._missing:
             raise TrainingError(
                 "a gradient arrived twice in one run.backward(): use checkpoint(..., use_reentrant=False), "
                 "and call run.backward() once for the sum of all losses"
             )
-        self._put(number, gradient)
         self._missing.discard(number)
-
-    def _put(self, number: int, gradient: torch.Tensor) -> None:
-        """The place of the sum becomes the gradient at once: the memory of backward is free for what comes next.
-
-        A tensor of the script stays the gradient.
-        """
         parameter, place = self.parameters[number], self.own_views[number]
         if gradient.requires_grad:
             gradient = gradient.detach()
@@ -121,6 +120,7 @@ class TorchBucket(Bucket):
             place.add_(more)
         if parameter.dtype == place.dtype and not self._copies and number not in self._apart:
             parameter.grad = self.views[number]
+        return not self._missing
 
     def is_full(self) -> bool:
         return not self._missing
@@ -133,7 +133,7 @@ class TorchBucket(Bucket):
             if number not in self._missing:
                 continue
             if self._has_samples and parameter.grad is not None:
-                self._put(number, parameter.grad)  # an earlier backward outside run.backward() has accumulated it
+                self.take(number, parameter.grad)  # an earlier backward outside run.backward() has accumulated it
             elif (more := self.carried.pop(parameter, None)) is not None:
                 self.own_views[number].copy_(more)
             else:

@@ -62,8 +62,7 @@ class TorchExchange(GradientExchange):
             self.touched[parameter] = (id(parameter.grad), parameter.grad._version)
             self.additions += 1
             return
-        bucket.take(number, parameter.grad)
-        if bucket.is_full():
+        if bucket.take(number, parameter.grad):
             self.send_full()
 
     def begin(self, weight: float, measure_norm: bool, share: float | None = None) -> None:
@@ -101,13 +100,15 @@ class TorchExchange(GradientExchange):
 
     def send_rest(self, contribute: Any) -> None:
         self._script_hooks.close_sum()
-        self._active = [norm.training for norm in self._norms for _ in statistics_of([norm])]
-        self._last.write_statistics(self._active, self._share)
+        if self._norms:
+            self._active = [norm.training for norm in self._norms for _ in statistics_of([norm])]
+            self._last.write_statistics(self._active, self._share)
         super().send_rest(contribute)
 
     def deliver(self, factor: float = 1.0, statistics_factor: float = 1.0) -> None:
         super().deliver(factor, statistics_factor)
-        self._last.deliver_statistics(self._active)
+        if self._norms:
+            self._last.deliver_statistics(self._active)
 
     def _with_reached(self, present: NDArray[np.bool_]) -> NDArray[np.integer[Any] | np.bool_]:
         reached = self._script_hooks.reached

@@ -5,8 +5,7 @@ watched_calls.py sees the calls.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -66,12 +65,11 @@ class ScriptCalls:
         assert isinstance(exchange, TorchExchange)
         return exchange
 
-    @contextmanager
-    def in_backward(self) -> Iterator[None]:
-        """The backward pass in here is that of `run.backward()`."""
+    def backward(self, loss: torch.Tensor) -> None:
+        """The backward pass of `run.backward()`."""
         self._in_backward = True
         try:
-            yield
+            loss.backward()  # type: ignore[no-untyped-call]
         finally:
             self._in_backward = False
 

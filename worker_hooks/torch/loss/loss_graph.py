@@ -93,7 +93,7 @@ class LossCheck:
         is_whole: bool,
         tell: Callable[[str], None] | None,
     ) -> str:
-        """Why a loss is not what the script says that it is; empty: nothing is known against it.
+        """Why a loss that is due is not what the script says that it is; empty: nothing is known against it.
 
         Args:
             scale: of a GradScaler, that the loss is multiplied by.
@@ -101,8 +101,6 @@ class LossCheck:
             tell: gets what may be wrong.
         """
         samples = now.batch.samples
-        if not self.is_due(now.batch.iteration, samples):
-            return ""
         found = (
             self.of_sum(loss)
             if now.reduction == "sum"
