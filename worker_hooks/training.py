@@ -73,6 +73,7 @@ class Training:
         observer: what it tells about itself.
         memory: what fits into that of this worker.
         in_hand: samples of the batch that the script has.
+        adapts: sizes may change.
         has_begun: the script has begun a loop over batches.
     """
 
@@ -83,6 +84,7 @@ class Training:
     def __init__(self, adapter: Adapter, data: Data, session: Session, prefix: str) -> None:
         """`prefix`: of the keys of this training."""
         self.adapter, self.data, self.session = adapter, data, session
+        self.adapts = session.settings.config.mode != "off"
         here = session.workers.here
         self.now = IterationInFlight()
         self.plans = Plans(session)
@@ -167,11 +169,6 @@ class Training:
         if self.data.lengths is not None:
             memory.tokens_at_once = at_once
         return memory
-
-    @property
-    def adapts(self) -> bool:
-        """Whether sizes may change."""
-        return self.session.settings.config.mode != "off"
 
     @property
     def computes_in_parts(self) -> bool:

@@ -28,7 +28,7 @@ class TorchParameters:
         self.models, self.optimizers = models, optimizers
         self.trained: dict[str, nn.Parameter] = {}
         self.frozen: dict[str, nn.Parameter] = {}
-        self.code = 0
+        self.code, self.tolerance = 0, 0.0
         self.norms: list[nn.Module] = []
         self._seen: list[tuple[object, ...]] = []
         self._glance = Glance((), ())
@@ -48,6 +48,8 @@ class TorchParameters:
         self._seen = self._present()
         self._glance = Glance(self.models, self.optimizers)
         self.code = zlib.crc32(repr(self.described()).encode())
+        # two processors may round each step differently; halves show it at once
+        self.tolerance = 0.05 if any(p.dtype in HALVES for p in self.trained.values()) else 2e-4
         modules = [module for model in self.models for module in model.modules()]
         _check_modules(modules)
         self.norms = [m for m in modules if isinstance(m, _NormBase)]
@@ -107,11 +109,6 @@ class TorchParameters:
     @property
     def has_batch_norm(self) -> bool:
         return any(isinstance(norm, _BatchNorm) for norm in self.norms)
-
-    @property
-    def tolerance(self) -> float:
-        """Two processors may round each step differently; halves show it at once."""
-        return 0.05 if any(p.dtype in HALVES for p in self.trained.values()) else 2e-4
 
     # -- new parameters -----------------------------------------------------------------------------------------------
 
