@@ -18,49 +18,36 @@ after a change of code that decides runs: policies, simulator, rehearsal.
 from __future__ import annotations
 
 import sys
-import time
-from collections.abc import Sequence
+from collections.abc import Callable
 from pathlib import Path
 
 from benchmarks.studies.agent.paper_mode_answers import Readings
 from benchmarks.studies.agent.paper_mode_cells import TRAINING, cells, train_reading
-from benchmarks.studies.agent.paper_mode_page import STEM, figures, write_page
-from benchmarks.studies.rehearsed_cells import Cell, Table, outcome_of
-from benchmarks.studies.rehearsed_study import run_left, standing, write_figures
-from benchmarks.studies.study import resumable_arguments
-from dynamix_ps.exit_codes import exit_code_of
-from dynamix_ps.terminal import make_console
+from benchmarks.studies.agent.paper_mode_page import figures, write_page
+from benchmarks.studies.rehearsed_study import RehearsedStudy
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    return exit_code_of(lambda: _main(arguments))
+def policy_file(kept: Path) -> Path:
+    return kept / "per-sample.npz"
 
 
-def _main(arguments: Sequence[str] | None) -> int:
-    parser = resumable_arguments(__doc__, quick="the first seed of one workload alone")
-    args = parser.parse_args(arguments)
-    began_s, console = time.monotonic(), make_console()
-    file = args.out / STEM / "per-sample.npz"
+def prepare(kept: Path, is_left: Callable[[], bool]) -> None:
+    """Train the second reading, if its policy has no file."""
+    file = policy_file(kept)
     if not file.exists():
-        console.print(f"training {file}: {TRAINING.total_windows:,} windows of random clusters")
+        print(f"training {file}: {TRAINING.total_windows:,} windows of random clusters")
         train_reading(file)
-    chosen, table = cells(args.quick, file), Table(args.out / STEM / "cells.csv")
-    run_left(console, chosen, table, args.jobs, args.limit_s - (time.monotonic() - began_s))
-    _renew(args.out, cells(False, file), table, args.json)
-    return 0
 
 
-def _renew(out: Path, every: Sequence[Cell], table: Table, json_file: Path | None) -> None:
-    """The page and the figures, from the rows that there are."""
-    rows = table.rows(every)
-    if not rows:
-        print("no run has ended yet; the same command goes on")
-        return
-    readings = Readings({name: outcome_of(row) for name, row in rows.items()})
-    told = standing("agent.paper_mode", rows, len(every))
-    write_page(out, readings, told)
-    print(told)
-    write_figures(json_file, len(rows), len(every), {"answers": figures(readings)})
+main = RehearsedStudy(
+    module="agent.paper_mode",
+    about=__doc__,
+    quick="the first seed of one workload alone",
+    cells=lambda quick, kept, scratch: cells(quick, policy_file(kept)),
+    write_page=lambda out, outcomes, told: write_page(out, Readings(outcomes), told),
+    figures=lambda outcomes: {"answers": figures(Readings(outcomes))},
+    prepare=prepare,
+).main
 
 
 if __name__ == "__main__":

@@ -19,49 +19,29 @@ alone. Delete the rows after a change of code that decides runs: policies, simul
 from __future__ import annotations
 
 import sys
-import tempfile
-import time
-from collections.abc import Sequence
+from collections.abc import Callable
 from pathlib import Path
 
 from benchmarks.studies.agent.transfer_rehearsed_cells import are_known, cells, train_policies
-from benchmarks.studies.agent.transfer_rehearsed_page import STEM, figures, whole, write_page
-from benchmarks.studies.rehearsed_cells import Cell, Table, outcome_of
-from benchmarks.studies.rehearsed_study import run_left, standing, write_figures
-from benchmarks.studies.study import resumable_arguments
-from dynamix_ps.exit_codes import exit_code_of
-from dynamix_ps.terminal import make_console
+from benchmarks.studies.agent.transfer_rehearsed_page import figures, whole, write_page
+from benchmarks.studies.rehearsed_study import RehearsedStudy
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    return exit_code_of(lambda: _main(arguments))
+def prepare(kept: Path, is_left: Callable[[], bool]) -> None:
+    if not are_known(kept) or is_left():
+        train_policies(kept)
 
 
-def _main(arguments: Sequence[str] | None) -> int:
-    parser = resumable_arguments(__doc__, quick="the first seed of the first direction alone")
-    args = parser.parse_args(arguments)
-    began_s, policies = time.monotonic(), args.out / STEM
-    table = Table(policies / "cells.csv")
-    with tempfile.TemporaryDirectory(prefix="dynamix-") as folder:
-        every, chosen = (cells(quick, policies, Path(folder)) for quick in (False, args.quick))
-        if not are_known(policies) or len(table.rows(chosen)) < len(chosen):
-            train_policies(policies)
-        run_left(make_console(), chosen, table, args.jobs, args.limit_s - (time.monotonic() - began_s))
-    _renew(args.out, every, table, args.json)
-    return 0
-
-
-def _renew(out: Path, every: Sequence[Cell], table: Table, json_file: Path | None) -> None:
-    """The page and the figures, from the rows that there are."""
-    rows = table.rows(every)
-    outcomes = whole({name: outcome_of(row) for name, row in rows.items()}, [cell.name for cell in every])
-    told = standing("agent.transfer_rehearsed", rows, len(every))
-    print(told)
-    if not outcomes:
-        print("all runs of no direction have ended yet; the same command goes on")
-        return
-    write_page(out, outcomes, told)
-    write_figures(json_file, len(rows), len(every), figures(outcomes))
+main = RehearsedStudy(
+    module="agent.transfer_rehearsed",
+    about=__doc__,
+    quick="the first seed of the first direction alone",
+    cells=cells,
+    write_page=write_page,
+    figures=figures,
+    prepare=prepare,
+    counted=whole,
+).main
 
 
 if __name__ == "__main__":

@@ -19,32 +19,27 @@ of code that decides runs: policies, simulator, rehearsal.
 from __future__ import annotations
 
 import dataclasses
-import json
 import math
-import signal
 import sys
-import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.report.page import draw, markdown, update_page, where
+from benchmarks.report.page import draw, markdown, update_page
 from benchmarks.studies.agent.answers import Answer, Runs
 from benchmarks.studies.agent.cells import BEST_STATIC, NOISE_SCALES, Question
 from benchmarks.studies.agent.cells import WORKLOADS as SHORTENED
 from benchmarks.studies.agent.clusters import cluster_for
 from benchmarks.studies.agent.page import figures_of, table_of
 from benchmarks.studies.clusters.unsteady import unsteady
-from benchmarks.studies.rehearsed_cells import Cell, Name, Table, Workplace, cell_of, outcome_of, run_missing
-from benchmarks.studies.study import resumable_arguments
+from benchmarks.studies.rehearsed_cells import Cell, Name, Workplace, cell_of
+from benchmarks.studies.rehearsed_study import RehearsedStudy
 from benchmarks.studies.trainings import untrained
 from benchmarks.suite.contenders import CONTENDERS, Contender
 from benchmarks.suite.workloads import Workload
-from dynamix_ps.exit_codes import exit_code_of
 from dynamix_ps.rehearsal.outcome import EvaluationTarget, RehearsalOutcome
 from dynamix_ps.sim.contest.pictures import dots
 from dynamix_ps.sim.scenario.load import Scenario
-from dynamix_ps.terminal import make_console, progress_bar
 
 STEM = "scaling-rehearsed"
 WORKLOAD = "fashion-cnn"
@@ -122,35 +117,11 @@ def answers_of(runs: Runs) -> list[Answer]:
     return [runs.answer(question, (WORKLOAD,)) for question in (*QUESTIONS, *single)]
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    return exit_code_of(lambda: _main(arguments))
-
-
-def _main(arguments: Sequence[str] | None) -> int:
-    args = resumable_arguments(__doc__, quick="the first seed of 64 workers on one cluster").parse_args(arguments)
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # so that its runs end, too
-    table = Table(args.out / STEM / "cells.csv")
-    with tempfile.TemporaryDirectory(prefix="dynamix-") as folder, progress_bar(make_console()) as bar:
-        every, chosen = cells(False, Path(folder)), cells(args.quick, Path(folder))
-        task = bar.add_task("rehearsed runs", total=len(chosen))
-        run_missing(chosen, table, args.jobs, args.limit_s, lambda done: bar.update(task, completed=done))
-        rows = table.rows(every)
-    if not rows:
-        print("no run has ended yet; the same command goes on")
-        return 0
-    answers = answers_of(runs_of({name: outcome_of(row) for name, row in rows.items()}))
-    core_s = sum(float(row["took_s"]) for row in rows.values())
-    told = (
-        f"`python -m benchmarks.studies.clusters.scaling_rehearsed`: {len(rows)} of {len(every)} runs, {core_s:,.0f} s "
-        f"of one core on {where()}. Real gradients, simulated clock."
-    )
-    update_page(args.out / f"{STEM}.md", f"{told}\n\n{markdown(table_rows(answers))}\n")
-    draw(args.out / f"{STEM}.png", lambda figure: picture(figure, answers))
-    print(told)
-    if args.json:
-        shown = {"cells": len(rows), "of": len(every), "answers": figures_of(answers)}
-        args.json.write_text(json.dumps(shown, indent=2) + "\n")
-    return 0
+def write_page(out: Path, outcomes: Mapping[Name, RehearsalOutcome], told: str) -> None:
+    """Renew the figures and the picture of the page. Raises UsageError if the page cannot be written."""
+    answers = answers_of(runs_of(outcomes))
+    update_page(out / f"{STEM}.md", f"{told}\n\n{markdown(table_rows(answers))}\n")
+    draw(out / f"{STEM}.png", lambda figure: picture(figure, answers))
 
 
 def table_rows(answers: Sequence[Answer]) -> list[dict[str, str]]:
@@ -172,6 +143,16 @@ def picture(figure: Any, answers: Sequence[Answer]) -> None:
     columns = {part: [getattr(one, part) for one in whole] for part in ("ratio", "samples", "clock")}
     title = "Time to three targets of the test loss: the ratio and its two parts (simulated clock)"
     dots(figure, names, columns, "ratio over paired seeds (left: the first is faster)", title)
+
+
+main = RehearsedStudy(
+    module="clusters.scaling_rehearsed",
+    about=__doc__,
+    quick="the first seed of 64 workers on one cluster",
+    cells=lambda quick, kept, scratch: cells(quick, scratch),
+    write_page=write_page,
+    figures=lambda outcomes: {"answers": figures_of(answers_of(runs_of(outcomes)))},
+).main
 
 
 if __name__ == "__main__":

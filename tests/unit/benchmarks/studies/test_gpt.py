@@ -172,7 +172,7 @@ def test_the_page_grows_with_the_rows(
     file = tmp_path / "answers.json"
     command = ["--out", str(tmp_path), "--json", str(file), "--jobs", "2"]
     assert gpt.main([*command, "--limit-s", "0"]) == 0
-    assert "no run has ended yet" in capsys.readouterr().out and not file.exists()
+    assert "there is nothing to tell yet" in capsys.readouterr().out and not file.exists()
     assert gpt.main([*command, "--quick", "--limit-s", "9"]) == 0
     text = (tmp_path / "gpt.md").read_text()
     assert "9 of 196 cells, 4 minutes of one core" in text and "The study is not complete" in text

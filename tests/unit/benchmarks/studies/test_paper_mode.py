@@ -206,7 +206,7 @@ def test_the_page_grows_with_the_rows(policy_file: Path, capsys: pytest.CaptureF
     out = policy_file.parents[1]
     command = ["--quick", "--out", str(out), "--limit-s", "-1", "--json", str(out / "figures.json")]
     assert paper_mode.main(command) == 0
-    assert "no run has ended yet" in capsys.readouterr().out
+    assert "there is nothing to tell yet" in capsys.readouterr().out
     table = Table(out / "paper-mode" / "cells.csv")
     for cell in cells(False, policy_file):
         if cell.name[:2] == (FIRST.workload, FIRST.cluster) and cell.name.seed < 2:
