@@ -16,7 +16,7 @@ What they share:
     kept_rows        rows of a simulated study, to which a later call adds
     rehearsed_cells  rehearsed runs as rows of a table, to which a later call adds
     rehearsed_study  their command: what is left, a progress bar, the first line of the page
-    trainings        trained and untrained policies, and what several trainings come to
+    trainings        policies trained for a study
     launching        one training under `dynamix launch`, and the processes of one
     ablated          a policy with one of its decisions switched off
 """

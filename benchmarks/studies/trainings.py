@@ -1,4 +1,4 @@
-"""Policies trained for a study, and what several trainings come to."""
+"""Policies trained for a study."""
 
 from __future__ import annotations
 
@@ -15,8 +15,6 @@ from dynamix_ps.config.schema import PolicySection, Ppo
 from dynamix_ps.policy.learned.spaces import fresh_networks, policy_spec
 from dynamix_ps.policy.ppo.policy_file import StoredPolicy, save_policy
 from dynamix_ps.policy.ppo.settings import PpoSettings
-from dynamix_ps.policy.registry import policy_of
-from dynamix_ps.sim.contest.comparison import Array, Estimate, interquartile_mean
 from dynamix_ps.sim.parallel import parallel
 from dynamix_ps.sim.scenario.load import Scenario
 from dynamix_ps.sim.training.scenario_draw import draw_from
@@ -91,18 +89,3 @@ def untrained(file: Path) -> PolicySection:
     networks = {name: agent.weights for name, agent in fresh.items()}
     save_policy(file, StoredPolicy(networks, spec, {"origin": "untrained"}))
     return PolicySection(name="ppo", ppo=Ppo(file=str(file)), safety=NO_SAFETY_NET)
-
-
-def without_safety_net(file: Path) -> PolicySection:
-    """The policy of a file without a safety net, because a study is about the policy itself."""
-    return policy_of(file).model_copy(update={"safety": NO_SAFETY_NET})
-
-
-def over_trainings(ratios: Sequence[Array]) -> Estimate:
-    """Interquartile mean over everything, and the smallest and largest of single trainings.
-
-    Args:
-        ratios: per training, relative times of shape (scenarios, seeds).
-    """
-    each = [float(interquartile_mean(one)) for one in ratios]
-    return Estimate(float(interquartile_mean(np.concatenate(ratios, axis=-1))), min(each), max(each))

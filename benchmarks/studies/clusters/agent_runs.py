@@ -62,7 +62,7 @@ def run_agent(
             watch(simulator, running)
         time_s[running], accuracy[running] = simulator.time_s[running], simulator.test_accuracy[running]
         samples[running], closed[running] = simulator.samples[running], simulator.windows[running]
-        running &= ~(simulator.done | simulator.finished)
+        running &= ~simulator.done
         if not running.any():
             break
         sizes = agent.sizes(state, choices)

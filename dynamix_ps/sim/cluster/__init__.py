@@ -7,10 +7,6 @@ traces               how machines and links change over time
 cost                 how long an iteration takes
 effects              what real machines have and a straight line has not: tiles, cliffs, shared hosts, heat, recurrence
 learning             how much an iteration improves the model
-quadratic            the same where it depends on the learning rate: a noisy quadratic
-fitted               workloads as the quadratic has them
-workload_fields      the part of the parameters that describes such a training
-workload_training    one window of such trainings, with death and averaged weights
 measure              what hook, probe, machine and servers would measure
 views                the window as policies of live clusters see it
 randomise            clusters drawn at random, to train policies on

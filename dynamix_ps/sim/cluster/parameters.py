@@ -20,7 +20,6 @@ from dynamix_ps.apportion import Whole
 from dynamix_ps.comm.byteps.placement import server_shares
 from dynamix_ps.policy.base import LR_RULES
 from dynamix_ps.sim.cluster.effect_fields import effect_fields
-from dynamix_ps.sim.cluster.workload_fields import workload_fields
 from dynamix_ps.sim.scenario.load import Scenario
 from dynamix_ps.sim.scenario.parts import Burst, Event
 
@@ -117,17 +116,6 @@ class Parameters:
     directions: Reals  # effective number of dimensions of the gradient noise
     data_samples: Reals  # samples of one epoch
     target_accuracy: Reals  # on the test set
-    # training by the learning rate, (E,) and (E, MODES); see workload_training.py. The spectrum takes
-    # the place of the noise scale, progress and decay above
-    by_workload: Mask  # elsewhere the fields below mean nothing
-    curvature: Reals
-    start: Reals
-    mode_noise: Reals
-    adaptive: Mask  # the optimizer is like Adam
-    rate_power: Reals  # with which the learning rate counts
-    script_rate: Reals  # learning rate of the script over the tuned one
-    tuned_batch: Reals  # samples, for which that is tuned
-    budget_samples: Reals  # after which training ends
     max_windows: Whole  # an episode is truncated after so many
 
     @property
@@ -225,9 +213,7 @@ def _one(scenario: Scenario) -> Parameters:
         return np.array([value])
 
     trained: dict[str, Any] = {
-        field: all_(getattr(training, field))
-        for field in type(training).model_fields
-        if field not in ("profile", "workload")
+        field: all_(getattr(training, field)) for field in type(training).model_fields if field != "profile"
     }
     return Parameters(
         fixed_s=workers("fixed_s"),
@@ -266,7 +252,6 @@ def _one(scenario: Scenario) -> Parameters:
         gpu=yes(scenario.gpu),
         lr_rule=np.array([LR_RULES.index(scenario.lr_rule)], dtype=np.int8),
         target_accuracy=all_(scenario.target_accuracy),
-        **workload_fields(scenario),
         max_windows=np.array([scenario.max_windows]),
         **trained,
     )

@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 from dynamix_ps.policy.base import LR_RULES
 from dynamix_ps.sim.cluster.effect_fields import no_effects
 from dynamix_ps.sim.cluster.parameters import BURST_KINDS, NEUTRAL, Kind, Parameters, Reals
-from dynamix_ps.sim.cluster.workload_fields import no_workload
 
 LOW, HIGH = 8, 4096  # bounds of every worker's size
 MAX_WINDOWS = 400
@@ -129,7 +128,6 @@ def draw(rng: np.random.Generator, environments: int, n_workers: int, window: in
         directions=log_uniform(10, 300),
         data_samples=log_uniform(1e4, 1e6),
         target_accuracy=target.astype(np.float32),
-        **no_workload(environments),
         max_windows=np.full(one, MAX_WINDOWS, dtype=np.int64),
     )
 

@@ -1,6 +1,6 @@
 """Synchronous training in many simulated clusters at once: one call simulates one window of k iterations in each.
 
-    sizes -> times (cost.py, traces.py) -> progress (learning.py, workload_training.py) -> measurements (measure.py)
+    sizes -> times (cost.py, traces.py) -> progress (learning.py) -> measurements (measure.py)
 
 The result is the WindowArrays of a live cluster, so state, rewards and policies are the same code in both.
 Deterministic: the same parameters, generator and sizes give the same bits.
@@ -13,13 +13,12 @@ import numpy as np
 from dynamix_ps.apportion import Whole
 from dynamix_ps.messages import NAN
 from dynamix_ps.policy.base import View
-from dynamix_ps.policy.window_arrays import Known, WindowArrays
+from dynamix_ps.policy.window_arrays import WindowArrays
 from dynamix_ps.sim.cluster import learning, measure
 from dynamix_ps.sim.cluster.cost import WindowTimes, iteration_times
 from dynamix_ps.sim.cluster.parameters import Mask, Parameters, Reals
 from dynamix_ps.sim.cluster.traces import Conditions
 from dynamix_ps.sim.cluster.views import views_of
-from dynamix_ps.sim.cluster.workload_training import WorkloadTraining
 
 
 class Simulator:
@@ -29,7 +28,6 @@ class Simulator:
         sizes: the plan in force.
         time_s: seconds of training since the start of each run (float64).
         progress: sum of noiseless steps so far (learning.py); true_progress: that of the last window.
-        workload: the state of trainings that depend on the learning rate.
         test_accuracy: on a test set so large that it adds no noise.
         done: whether this run has reached the target accuracy.
         windows: closed so far; samples: processed so far.
@@ -43,7 +41,6 @@ class Simulator:
         self.conditions = Conditions(parameters, rng)
         shape = parameters.environments
         self.sizes: Whole = parameters.initial.copy()
-        self.workload = WorkloadTraining(parameters)
         self.time_s = np.zeros(shape)
         self.samples = np.zeros(shape)
         self.windows = np.zeros(shape, dtype=np.int64)
@@ -59,33 +56,25 @@ class Simulator:
     @property
     def excess(self) -> Reals:
         """Loss of the weights beyond the last one, over that at the start."""
-        excess = learning.excess_loss(self.parameters, self.progress)
-        return np.where(self.parameters.by_workload, self.workload.excess, excess)
+        return learning.excess_loss(self.parameters, self.progress)
 
     @property
     def noise_scale(self) -> Reals:
         """N in samples."""
-        noise = learning.noise_scale(self.parameters, learning.excess_loss(self.parameters, self.progress))
-        return np.where(self.parameters.by_workload, self.workload.noise, noise)
+        return learning.noise_scale(self.parameters, self.excess)
 
     @property
     def test_accuracy(self) -> Reals:
         return learning.test_accuracy(self.parameters, self.excess, self._smoothed_batch)
 
     @property
-    def finished(self) -> Mask:
-        """Whether the run has used up its budget of samples."""
-        return self.samples >= self.parameters.budget_samples
-
-    @property
     def truncated(self) -> Mask:
-        """Whether the run has reached its longest length, `max_windows` or its budget."""
-        return (self.windows >= self.parameters.max_windows) | self.finished
+        """Whether the run has reached its longest length, `max_windows`."""
+        return self.windows >= self.parameters.max_windows
 
     def restart(self, which: Mask) -> None:
         """Begin a new run in some environments, on the same clusters."""
         self.sizes = np.where(which[:, None], self.parameters.initial, self.sizes)
-        self.workload.restart(self.parameters, which)
         for array in (
             self.time_s,
             self.samples,
@@ -141,7 +130,7 @@ class Simulator:
         """Train k iterations, with the noise scale at the start of the window."""
         parameters, window = self.parameters, self.parameters.iterations
         batch = np.maximum(batch, 1)
-        noise = learning.noise_scale(parameters, learning.excess_loss(parameters, self.progress))
+        noise = self.noise_scale
         steps = window * learning.step_progress(parameters, noise, batch)
         gained = steps * (1 + learning.PROGRESS_SPREAD * unit_noise)
         before, self.progress = self.progress, np.maximum(self.progress + gained, 0)
@@ -151,39 +140,9 @@ class Simulator:
         training = measure.TrainingState(
             halfway, parameters.gradient_sq * halfway, noise, measure.epoch(parameters, self.samples)
         )
-        if parameters.by_workload.any():
-            training = self._train_workloads(batch, unit_noise, training)
         self._smoothed_batch = learning.smoothed_batch(parameters, self._smoothed_batch, batch)
         self.done = self.done | (self.test_accuracy >= parameters.target_accuracy)
         return training
-
-    def _train_workloads(self, batch: Reals, unit_noise: Reals, others: measure.TrainingState) -> measure.TrainingState:
-        """Train what names a workload; the state in the middle of the window, of the others as it is."""
-        parameters, state = self.parameters, self.workload
-        before, noise = (state.excess, state.signal), state.noise
-        state.train(batch, unit_noise)
-        excess, signal = (np.sqrt(a * b) for a, b in zip(before, (state.excess, state.signal), strict=True))
-
-        def chosen(mine: Reals, its: Reals) -> Reals:
-            return np.where(parameters.by_workload, mine, its)
-
-        return measure.TrainingState(
-            chosen(excess, others.excess),
-            chosen(parameters.gradient_sq * signal, others.signal),
-            chosen(noise, others.noise_scale),
-            others.epoch,
-        )
-
-    def _end(self) -> tuple[Known, Known]:
-        """Part of the training that is done, and the learning rate over the script's, which is constant; NaN unknown.
-
-        The end of a training without workload is not known in advance.
-        """
-        parameters = self.parameters
-        if not parameters.by_workload.any():
-            return NAN, NAN
-        done = np.minimum(self.samples / parameters.budget_samples, 1)
-        return np.where(parameters.by_workload, done, NAN), np.where(parameters.by_workload, np.float32(1), NAN)
 
     def _pass(self, times: WindowTimes) -> None:
         """Advance time and conditions by the duration of the window."""
@@ -208,7 +167,6 @@ class Simulator:
         cpu, cores, throttled, memory, memory_use, gpu = measure.machines(parameters, conditions, times, sizes)
         server_cpu, unread, unsent = measure.servers(parameters, times)
         both = measure.both_sides(parameters)
-        trained_ratio, lr_ratio = self._end()
         return WindowArrays(
             present=np.ones(sizes.shape, dtype=bool),
             low=parameters.low,
@@ -248,8 +206,8 @@ class Simulator:
             noise_variance=norms.variance,
             noise_signal=norms.signal,
             epoch=training.epoch,
-            trained_ratio=trained_ratio,
-            lr_ratio=lr_ratio,
+            trained_ratio=NAN,  # the end is not known in advance
+            lr_ratio=NAN,
             server_cpu=server_cpu,
             server_unread_bytes=unread,
             server_unsent_bytes=unsent,

@@ -76,7 +76,7 @@ def evaluate(cell: Cell, watch: Watch | None = None) -> SimulatedOutcome:
         time_s[running], accuracy[running] = simulator.time_s[running], simulator.test_accuracy[running]
         samples[running], windows[running] = simulator.samples[running], simulator.windows[running]
         reached |= running & simulator.done
-        running &= ~(simulator.done | simulator.finished)
+        running &= ~simulator.done
         if not running.any():
             break
         if cell.policy is None:

@@ -109,8 +109,6 @@ class Scenario(Section):
         grown: dict[str, Any] = {
             name: getattr(training, name) * n / before for name in ("noise_scale", "gap_batch", "data_samples")
         }
-        if training.workload is not None:
-            grown["workload"] = training.workload.with_samples(n / before)
         return self.model_copy(
             update={
                 "workers": _on_more_hosts([each[rank] for rank in like], like),

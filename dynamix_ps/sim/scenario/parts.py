@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+logger = logging.getLogger(__name__)
 
 NotNegative = Annotated[float, Field(ge=0)]
 Positive = Annotated[float, Field(gt=0)]
 Part = Annotated[float, Field(ge=0, le=1)]
 Count = Annotated[int, Field(ge=1)]
-WorkloadName = Literal["cnn-sgd", "cnn-adam", "resnet-sgd", "resnet-adam", "gpt-adamw"]
 What = Literal["compute", "bandwidth", "loss", "latency", "server"]
 
 # Typical shapes of training; a scenario may change single values. Orders of magnitude of the noise scales from
@@ -100,20 +102,6 @@ class Bounds(Section):
     max: Count = 4096
 
 
-class Workload(Section):
-    """A workload whose training depends on the learning rate (cluster/workload_training.py)."""
-
-    name: WorkloadName
-    rate: Positive = 1.0  # learning rate of the script over the tuned one
-    tuned_batch: Positive | None = None  # for which that rate is tuned; none: the sum of the first sizes
-    budget_samples: Positive | None = None  # after which training ends; none: as for the fit (cluster/fitted.py)
-
-    def with_samples(self, times: float) -> Workload:
-        """The same with `times` as many samples in batch and budget."""
-        given = {name: getattr(self, name) for name in ("tuned_batch", "budget_samples")}
-        return self.model_copy(update={name: value and value * times for name, value in given.items()})
-
-
 class TrainingModel(Section):
     """The training model (learning.py). `profile` gives the values that the file leaves out."""
 
@@ -133,12 +121,18 @@ class TrainingModel(Section):
     gradient_sq: Positive = 1.0
     directions: Positive = 60.0
     data_samples: Positive = 50_000.0
-    workload: Workload | None = None  # none: the model of learning.py, where only `tuning` is about the rate
 
     @model_validator(mode="before")
     @classmethod
     def _with_profile(cls, given: Any) -> Any:
-        return {**PROFILES.get(given.get("profile", ""), {}), **given} if isinstance(given, dict) else given
+        if not isinstance(given, dict):
+            return given
+        if "workload" in given:
+            logger.warning(
+                "training.workload: every scenario trains by the same model; the key changes nothing, remove it"
+            )
+        rest = {name: value for name, value in given.items() if name != "workload"}
+        return {**PROFILES.get(rest.get("profile", ""), {}), **rest}
 
 
 class Event(Section):

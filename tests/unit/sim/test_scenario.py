@@ -179,6 +179,13 @@ def test_a_profile_gives_the_values_that_are_not_written(tmp_path: Path):
     assert (training.noise_scale, training.decay, training.first_loss) == (77.0, 0.7, 9.2)
 
 
+def test_a_workload_is_read_over_and_named(tmp_path: Path, caplog: pytest.LogCaptureFixture):
+    text = "name: t\ntraining: {noise_scale: 77.0WORKLOAD}\n"
+    named, plain = (text.replace("WORKLOAD", more) for more in (", workload: {name: cnn-sgd}", ""))
+    assert load_scenario(write(tmp_path, named)) == load_scenario(write(tmp_path, plain))
+    assert [one.getMessage().partition(":")[0] for one in caplog.records] == ["training.workload"]
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [

@@ -162,7 +162,7 @@ def test_the_page_grows_with_the_rows(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def run_missing(missing: list[Cell], table: Table, jobs: int, limit_s: float, tell: Any) -> int:
-        for cell in missing[: int(limit_s)]:
+        for cell in missing[: math.ceil(limit_s)]:
             table.add(row_of(cell, made_up(cell.name), took_s=30.0))
         return 0
 

@@ -12,7 +12,6 @@ from benchmarks.studies.agent import families
 from benchmarks.studies.bed import quota_waiting
 from benchmarks.studies.clusters import ceiling
 from benchmarks.studies.study import run_study
-from benchmarks.studies.trainings import over_trainings
 from dynamix_ps.config.schema import PolicySection
 from dynamix_ps.errors import UsageError
 from dynamix_ps.sim.cluster.parameters import parameters_of
@@ -57,11 +56,6 @@ def test_a_page_with_one_mark_keeps_its_text(tmp_path: Path) -> None:
 
 def test_table() -> None:
     assert page.markdown([{"a": "1", "b": "2"}, {"a": "3", "b": ""}]) == "| a | b |\n| --- | --- |\n| 1 | 2 |\n| 3 |  |"
-
-
-def test_single_trainings_give_the_range() -> None:
-    found = over_trainings([np.full((2, 4), 0.8), np.full((2, 4), 1.0)])
-    assert (found.value, found.low, found.high) == pytest.approx((0.9, 0.8, 1.0))
 
 
 def test_a_heavier_model_meets_the_same_events_at_the_same_point_of_its_run() -> None:
