@@ -55,19 +55,19 @@ class Limit(NamedTuple):
 
 
 LIMITS = {
-    "lines of the product": Limit(68_000, 58_000),
-    "lines of its core": Limit(54_200, 42_000),
-    "lines of benchmarks": Limit(23_500, 20_000),
-    "lines of tests": Limit(80_500, 60_000),
+    "lines of the product": Limit(67_600, 58_000),
+    "lines of its core": Limit(54_160, 42_000),
+    "lines of benchmarks": Limit(22_900, 20_000),
+    "lines of tests": Limit(79_900, 60_000),
     "depth of inheritance": Limit(5, 2),
     "methods of the largest class": Limit(54, 40),
-    "attributes of the largest class": Limit(74, 20),
+    "attributes of the largest class": Limit(65, 20),
     "modules behind dynamix_ps.torch": Limit(153, 100),
     "files of the largest folder": Limit(25, 25),
     "modules of a decision": Limit(31, 15),
     "calls of a decision": Limit(110, 60),
     "class names with several meanings": Limit(0, 0),
-    "megabytes of results": Limit(3.7, 4),
+    "megabytes of results": Limit(3.3, 4),
 }
 
 

@@ -22,7 +22,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from benchmarks.studies.agent.cells import BEST_STATIC, STATICS, Bar, Judged, Question
+from benchmarks.studies.agent.cells import BEST_STATIC, STATICS, Bar, Question
 from benchmarks.studies.rehearsed_cells import Name
 from benchmarks.suite.intervals import geometric_mean, smallest_difference
 from dynamix_ps.rehearsal.outcome import EvaluationTarget, RehearsalOutcome
@@ -47,7 +47,7 @@ class Answer:
     """To one question, from the pairs there are. Estimates are None with fewer than two pairs in a stratum.
 
     Attributes:
-        ratio: of times, or of losses.
+        ratio: of times.
         samples, clock: its two parts; None too if a run misses a target.
         alike: pairs that learn the same.
         misses: pairs in which the contender misses a target.
@@ -68,14 +68,14 @@ class Answer:
         """Empty where nothing is asked for."""
         if self.question.bar is None:
             return ""
-        return verdict(self.question.bar, self.ratio, self.pairs, self.misses)
+        return verdict(self.question.bar, self.ratio, self.pairs)
 
 
-def verdict(bar: Bar, ratio: Estimate | None, pairs: int, misses: int) -> str:
+def verdict(bar: Bar, ratio: Estimate | None, pairs: int) -> str:
     """Whether a bar is met. No verdict on fewer pairs than LEAST_PAIRS."""
     if ratio is None or pairs < LEAST_PAIRS:
         return OPEN
-    if ratio.low > bar.limit or (bar.none_missing and misses):
+    if ratio.low > bar.limit:
         return MISSED
     met = ratio.value <= bar.limit and ratio.high < 1 if bar.clearly else ratio.high <= bar.limit
     return MET if met else OPEN
@@ -111,7 +111,7 @@ class Runs:
             found
             for workload in workloads
             for scenario in question.scenarios
-            if (found := self.pairs(question.contender, question.reference, workload, scenario, question.judged))
+            if (found := self.pairs(question.contender, question.reference, workload, scenario))
         ]
         every = [pair for stratum in pairs for pair in stratum.values()]
         split = bool(every) and not any(math.isnan(pair.samples) for pair in every)
@@ -148,18 +148,14 @@ class Runs:
     def _seeds(self, workload: str, scenario: str, contender: str) -> set[int]:
         return {name.seed for name in self._outcomes if name[:3] == (workload, scenario, contender)}
 
-    def pairs(
-        self, contender: str, reference: str, workload: str, scenario: str, judged: Judged = "time"
-    ) -> dict[int, Pair]:
+    def pairs(self, contender: str, reference: str, workload: str, scenario: str) -> dict[int, Pair]:
         """One for every seed that both have. `reference`: another contender, or BEST_STATIC."""
         other = self.best_static(workload, scenario) if reference == BEST_STATIC else reference
         if other is None:
             return {}
         seeds = sorted(self._seeds(workload, scenario, contender) & self._seeds(workload, scenario, other))
-        both = {seed: [Name(workload, scenario, one, seed) for one in (contender, other)] for seed in seeds}
-        if judged == "time":
-            return {seed: self._of_times(ours, theirs) for seed, (ours, theirs) in both.items()}
-        return {seed: self._of_losses(ours, theirs, judged) for seed, (ours, theirs) in both.items()}
+        both = ([Name(workload, scenario, one, seed) for one in (contender, other)] for seed in seeds)
+        return {ours.seed: self._of_times(ours, theirs) for ours, theirs in both}
 
     def _of_times(self, ours: Name, theirs: Name) -> Pair:
         total = float(np.mean(self.log_s(ours) - self.log_s(theirs)))
@@ -170,12 +166,6 @@ class Runs:
             return Pair(total, misses=misses)
         samples = float(np.mean(np.log(used) - np.log(used_by_other)))
         return Pair(total, samples, total - samples)
-
-    def _of_losses(self, ours: Name, theirs: Name, metric: str) -> Pair:
-        """At the time at which the first of both ends."""
-        until_s = min(self._outcomes[one].train_s for one in (ours, theirs))
-        mine, other = (loss_at(self._outcomes[one], metric, until_s) for one in (ours, theirs))
-        return Pair(math.log(mine / other))
 
     def log_s(self, name: Name) -> Array:
         """Log seconds that count, one per target."""
@@ -192,18 +182,6 @@ class Runs:
 
 def _each(strata: Sequence[Mapping[int, Pair]], part: Callable[[Pair], float]) -> list[dict[int, float]]:
     return [{seed: part(pair) for seed, pair in stratum.items()} for stratum in strata]
-
-
-def loss_at(outcome: RehearsalOutcome, metric: str, time_s: float) -> float:
-    """The loss at this time, each evaluation as the mean of it and its neighbours, a line between two of them.
-
-    That of the first evaluation if training diverges, and infinite if there is none.
-    """
-    values = smoothed(outcome, metric)
-    if outcome.diverged or not all(map(math.isfinite, values)):
-        return next((one.values[metric] for one in outcome.curve if metric in one.values), math.inf)
-    times_s = [one.time_s for one in outcome.curve if metric in one.values]
-    return float(np.interp(time_s, times_s, values))
 
 
 def smoothed(outcome: RehearsalOutcome, metric: str) -> list[float]:

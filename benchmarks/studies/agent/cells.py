@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from statistics import median
-from typing import Literal
 
 from benchmarks.studies.ablated import PARTS
 from benchmarks.studies.agent.clusters import cluster_for
@@ -47,8 +46,6 @@ AGENT, MODEL = "ppo", "model"
 STATICS = {"static-half": 0.5, "static": 1.0, "static-double": 2.0}  # times the first sizes; sizes.py adds more
 BEST_STATIC = "best static"  # of the fixed sizes with the same seeds, for each workload and cluster
 
-Judged = Literal["time", "loss", "averaged_loss"]  # time to the targets; or test loss at equal time, of which weights
-
 
 @dataclass(frozen=True, slots=True)
 class Bar:
@@ -56,16 +53,13 @@ class Bar:
 
     Attributes:
         clearly: its mean at most `limit` and all of its interval below 1.
-        none_missing: in addition, no run misses the target.
     """
 
     limit: float
     clearly: bool = False
-    none_missing: bool = False
 
     def __str__(self) -> str:
-        told = f"mean ≤ {self.limit:g}, interval < 1" if self.clearly else f"interval ≤ {self.limit:g}"
-        return told + ", all arrive" * self.none_missing
+        return f"mean ≤ {self.limit:g}, interval < 1" if self.clearly else f"interval ≤ {self.limit:g}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +79,6 @@ class Question:
     seeds: int
     quick: tuple[str, ...] = ()
     bar: Bar | None = None
-    judged: Judged = "time"
 
     @property
     def contenders(self) -> tuple[str, ...]:

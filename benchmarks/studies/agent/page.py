@@ -114,9 +114,8 @@ def sizes_table(runs: Runs) -> Table:
 
 
 def title(question: Question) -> str:
-    """The contender over its reference, and of what."""
-    of = {"time": "", "loss": "", "averaged_loss": ", averaged weights"}[question.judged]
-    return f"{question.contender} / {question.reference}{of}"
+    """The contender over its reference."""
+    return f"{question.contender} / {question.reference}"
 
 
 def _would_show(shown: float) -> str:
@@ -139,7 +138,6 @@ def figures_of(answers: Sequence[Answer]) -> list[Mapping[str, object]]:
             "part": answer.question.part,
             "question": title(answer.question),
             "scenarios": answer.question.scenarios,
-            "judged": answer.question.judged,
             "bar": str(answer.question.bar or ""),
             "verdict": answer.verdict,
             "pairs": answer.pairs,
@@ -167,15 +165,13 @@ def _draw_answers(file: Path, answers: Sequence[Answer]) -> bool:
         "clock part": [answer.clock or unknown for answer in known],
     }
     rows = [name_in_picture(answer.question) for answer in known]
-    label = "time or loss over that of the reference (left is better)"
+    label = "time over that of the reference (left is better)"
     heading = "Simulated clock; paired seeds, 95 % interval"
     draw(file, lambda figure: dots(figure, rows, columns, label, heading))
     return True
 
 
 def name_in_picture(question: Question) -> str:
-    """The contenders, and which of the questions about them it is: by what is judged, or by the clusters."""
+    """The contenders, and which of the questions about them it is: by the clusters."""
     about = question.scenarios[0] if len(question.scenarios) == 1 else f"{question.scenarios[0]} and others"
-    if question.judged != "time":
-        about = question.judged.replace("_", " ")
     return f"{title(question)} ({about})"

@@ -34,13 +34,13 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import numpy as np
 
 from benchmarks.report.page import RESULTS, draw, markdown, update_page, where
 from benchmarks.studies.kept_rows import Row, contest_of, run_missing, took_s
-from benchmarks.studies.trainings import shortened, untrained
+from benchmarks.studies.trainings import shortened
+from benchmarks.suite.contenders import NO_SAFETY_NET
 from dynamix_ps.config.schema import PolicySection
 from dynamix_ps.sim.contest.comparison import Array, Estimate, estimate, interquartile_mean
 from dynamix_ps.sim.contest.contest import TUNED, Contest, compete
@@ -50,12 +50,13 @@ from dynamix_ps.sim.scenario.effects import effects_of, without_effects
 from dynamix_ps.sim.scenario.load import Scenario, dump_scenario, load_scenario, shipped
 
 ORACLE = "oracle"
-PLAIN: dict[str, PolicySection | None] = {
+POLICIES: dict[str, PolicySection | None] = {
     TUNED: PolicySection(name="static"),
     "pid": PolicySection(name="pid"),
     "goodput": PolicySection(name="goodput"),
     "ppo": PolicySection(name="ppo"),
     ORACLE: None,
+    "model-alone": PolicySection(name="model", safety=NO_SAFETY_NET),
 }
 CONTENDERS = (TUNED, "pid", "goodput", "model-alone", "ppo")  # of the tables; the oracle is the reference
 SEED = 0
@@ -104,10 +105,8 @@ def measure(
 ) -> tuple[list[Row], int]:
     """Run what is missing in the file. Returns all rows that count, and how many cells are left."""
     clusters = {one.name: one for pair in pairs for one in (pair.scenario, pair.without)}
-    with TemporaryDirectory(prefix="dynamix-clock-") as folder:
-        policies = PLAIN | {"model-alone": untrained(Path(folder) / "policy.npz")}
-        cells = [_Cell(one, name, policy, seeds) for one in clusters.values() for name, policy in policies.items()]
-        return run_missing(cells, _run, file, limit_s, processes)
+    cells = [_Cell(one, name, policy, seeds) for one in clusters.values() for name, policy in POLICIES.items()]
+    return run_missing(cells, _run, file, limit_s, processes)
 
 
 def _run(cell: _Cell) -> list[Row]:

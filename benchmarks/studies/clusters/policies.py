@@ -8,7 +8,7 @@ The study runs the policies as the arbitrator does (dynamix_ps/sim/contest/evalu
   the scenario) by mean time over the reported seeds themselves. This is more tuning than a real job gets.
 - proportional, pid (dynamic batching as published), goodput (Pollux's batch size, split for equal finish).
 - ppo-structured: the policy that ships, with its safety net; ppo-structured-alone: without the net.
-- model-alone: an untrained structured policy, which follows the model's advice (dynamix_ps/policy/model/advice.py).
+- model-alone: the policy `model`, without the net, which follows the advice of dynamix_ps/policy/model/advice.py.
   It shows the part of ppo-structured that is not learned.
 - ppo-paper: the paper's actions and reward, trained by us, without a safety net.
 
@@ -27,14 +27,12 @@ import dataclasses
 import json
 import time
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
 from rich.table import Table
 
 from benchmarks.report.page import markdown, update_page, where
-from benchmarks.studies.trainings import untrained
 from benchmarks.suite.contenders import NO_SAFETY_NET
 from dynamix_ps.config.schema import PolicySection, Ppo
 from dynamix_ps.sim.contest.comparison import estimate, interquartile_mean
@@ -53,10 +51,11 @@ RIVALS = {
 }
 SHIPPED = "ppo-structured"
 GROUPS = ("changing", "constant", "all")  # of scenarios; each single scenario is also a group
-LEARNED = {
+OURS = {
     SHIPPED: PolicySection(name="ppo"),
     "ppo-structured-alone": PolicySection(name="ppo", safety=NO_SAFETY_NET),
     "ppo-paper": PolicySection(name="ppo", ppo=Ppo(space="paper"), safety=NO_SAFETY_NET),
+    "model-alone": PolicySection(name="model", safety=NO_SAFETY_NET),
 }
 
 
@@ -74,11 +73,11 @@ def main() -> None:
         scenarios = [one for one in scenarios if not effects_of(one)]  # clock.py runs the others
     console = make_console()
     began_s = time.monotonic()
-    with TemporaryDirectory() as folder, progress_bar(console) as bar:
+    with progress_bar(console) as bar:
         task = bar.add_task("cells")
         contest = compete(
             scenarios,
-            RIVALS if args.rivals_only else RIVALS | LEARNED | {"model-alone": untrained(Path(folder) / "policy.npz")},
+            RIVALS if args.rivals_only else RIVALS | OURS,
             seeds=args.seeds,
             seed=args.seed,
             on_done=lambda done, total: bar.update(task, completed=done, total=total),
