@@ -1,6 +1,6 @@
-"""What a framework does in its own way: its gradients and their sum, its arrays, its optimizers, its checkpoints.
+"""What a framework does in its own way: its parameters, gradients and their sum, arrays, optimizers, checkpoints.
 
-torch/adapter.py and mxnet/adapter.py implement this interface. An adapter also makes its optimizers call
+torch/ and mxnet/ implement these interfaces. An adapter also makes its optimizers call
 `Training.before_step` and `Training.after_step` around every step.
 """
 
@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from dynamix_ps.errors import TrainingError
 from worker_hooks.exchange.gradient_exchange import GradientExchange
+from worker_hooks.exchange.weight_samples import WeightSamples
 from worker_hooks.loading.data_source import DataSetSource, DataSource
 from worker_hooks.memory.memory_ceiling import MemoryCeiling
 from worker_hooks.memory.worker_memory import WorkerMemory
@@ -28,11 +29,65 @@ if TYPE_CHECKING:
     from worker_hooks.training import Training
 
 
+class ModelParameters(ABC):
+    """The parameters of one training.
+
+    Attributes:
+        code: a number that is equal on two workers exactly if `look_up` found the same on both.
+        samples: of the weights, which show whether two workers differ.
+        tolerance: how much these may differ between workers, whose processors may round each step differently.
+    """
+
+    code: int = 0
+    samples: WeightSamples[Any]
+    tolerance: float
+
+    @abstractmethod
+    def look_up(self) -> list[str]:
+        """Find what is trained now. Returns the names of parameters that were not there before.
+
+        Raises TrainingError where nothing can be trained, or a layer cannot be distributed.
+        """
+
+    @abstractmethod
+    def changed(self) -> bool:
+        """Whether the script has changed what is trained since `look_up`: parameters, types, shapes, devices.
+
+        It is called in every iteration, so it is quick.
+        """
+
+    @abstractmethod
+    def described(self) -> dict[str, str]:
+        """Shape and type of every trained parameter, in order, and its kind of device if that is not the CPU.
+
+        Data planes take another way for each kind of device, so workers of several kinds would wait for each other.
+        """
+
+    @property
+    @abstractmethod
+    def smallest_share(self) -> int:
+        """Samples that a worker needs if it has any: layers that compare the samples of a batch need two."""
+
+    @abstractmethod
+    def pack(self, names: Sequence[str]) -> bytes:
+        """The values of these parameters."""
+
+    @abstractmethod
+    def unpack(self, values: bytes) -> None:
+        """Give parameters the values that `pack` made."""
+
+
 class Adapter(ABC):
-    """The models and the optimizers of one training in a framework. `state`: of both, in bytes."""
+    """The models and the optimizers of one training in a framework.
+
+    Attributes:
+        parameters: what is trained.
+        state: of models and optimizers, in bytes.
+    """
 
     models: Sequence[Any]
     optimizers: Sequence[Any]
+    parameters: ModelParameters
     state: ModelState
     framework: ClassVar[str]
     framework_version: ClassVar[str]
@@ -50,14 +105,10 @@ class Adapter(ABC):
 
     @abstractmethod
     def lay_out(self, source: DataSource) -> list[str]:
-        """Look up which parameters are trained now. Returns the names of those that were never trained before.
+        """Look up which parameters are trained now. Returns the names of those that were not there before.
 
         `source` of the data: where shapes follow from the first batch.
         """
-
-    @abstractmethod
-    def parameters_changed(self) -> bool:
-        """Whether the script has changed what is trained since `lay_out`: parameters, types, shapes, devices."""
 
     def refused_change(self, before_forward: bool) -> str:
         """Why the parameters must not change now; empty: they may.
@@ -67,44 +118,12 @@ class Adapter(ABC):
         return ""
 
     @abstractmethod
-    def layout_code(self) -> int:
-        """A number that is equal on two workers exactly if `lay_out` found the same on both."""
-
-    @abstractmethod
-    def described_parameters(self) -> dict[str, str]:
-        """Shape and type of every trained parameter, in order."""
-
-    @abstractmethod
     def setting(self) -> str:
-        """Anything else that must be equal on all workers."""
-
-    @abstractmethod
-    def sample_weights(self, number: int) -> tuple[float, float]:
-        """Direction and size of a few weights; successive numbers go round all of them within 50."""
-
-    @abstractmethod
-    def all_weights(self, number: int) -> dict[str, tuple[float, float]]:
-        """Direction and size of every parameter by itself, in the part that `sample_weights` has for this number."""
-
-    @abstractmethod
-    def weights_tolerance(self) -> float:
-        """How much they may differ between workers, whose processors may round differently."""
-
-    @abstractmethod
-    def pack_parameters(self, names: list[str]) -> bytes:
-        """The values of these parameters."""
-
-    @abstractmethod
-    def unpack_parameters(self, names: list[str], values: bytes) -> None:
-        """Give these parameters the values that `pack_parameters` made."""
+        """Anything beside parameters that must be equal on all workers."""
 
     @abstractmethod
     def make_exchange(self, prefix: str, session: Session) -> GradientExchange:
         """The exchange of the parameters that `lay_out` found, with its keys declared under `prefix`."""
-
-    def smallest_share(self) -> int:
-        """Samples that a worker needs if it has any: layers that compare the samples of a batch need two."""
-        return 1
 
     @abstractmethod
     def make_memory(self, ceiling: MemoryCeiling, tell: Callable[[str], None], training: Training) -> WorkerMemory:

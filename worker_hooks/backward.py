@@ -28,7 +28,8 @@ class Backward:
         self._training, self._session = training, training.session
         self._adapter, self._sums, self._plans = training.adapter, training.sums, training.plans
         self._now, self._progress, self._observer = training.now, training.progress, training.observer
-        self._norm_every = min(NORM_EVERY, training.session.settings.window)
+        settings = training.session.settings
+        self._adapts, self._norm_every = settings.config.mode != "off", min(NORM_EVERY, settings.window)
 
     def __call__(self, loss: Any, correct: Any, weight: Any, reduction: Kind) -> None:
         """`run.backward(...)`."""
@@ -182,7 +183,7 @@ class Backward:
         )
         sums.exchange.deliver(factor, short)
         squared_norm = math.nan
-        if self._training.adapts:
+        if self._adapts:
             self._observe_noise(view)
             if measured and not reason:
                 scale = sums.scale * sums.reduction.per_sample(view.samples)
@@ -231,7 +232,7 @@ class Backward:
         """Whether gradient norms are measured in the coming sum."""
         every, now = self._norm_every, self._now
         due = now.batch.iteration % every == 1 % every  # so that the first window knows them
-        return self._training.adapts and due and now.batches_due == 1
+        return self._adapts and due and now.batches_due == 1
 
     def _observe_noise(self, view: GlobalView) -> None:
         """The noise of the sum before. It comes from trailers alone, so every worker computes the same bits."""

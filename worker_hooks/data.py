@@ -81,7 +81,7 @@ class Data:
         self.pass_batch = start.pass_batch
         self._samples = source.samples_per_pass(start.pass_batch)
         if isinstance(source, StreamSource):
-            here, smallest = self._session.workers.here, self._adapter.smallest_share()
+            here, smallest = self._session.workers.here, self._adapter.parameters.smallest_share
             reader = StreamWorker(here.start, self._session.workers.count, smallest, plans.plan_at, report_reading)
             self.stream = source.batches(start, reader)
             return
@@ -93,7 +93,7 @@ class Data:
         self._make_stream(plans)
 
     def _make_sampler(self, seed: int) -> GlobalSampler:
-        samples, smallest, order = self._samples, self._adapter.smallest_share(), self.source.order
+        samples, smallest, order = self._samples, self._adapter.parameters.smallest_share, self.source.order
         if self.lengths is None:
             return GlobalSampler(samples, seed, smallest, order)
         return TokenSampler(self.lengths, samples, seed, smallest, order, self._settings.unit == "padded_tokens")

@@ -84,7 +84,7 @@ def _start_together(training: Training, given: Attached, seed: int) -> tuple[Pos
     data.lengths = agreed_lengths(comm, f"{prefix}.lengths", given.lengths, data.source, settings.unit)
     training.plans.depth = max(of_every_worker(comm, f"{prefix}.depth", data.source.depth))
     training.adapter.lay_out(data.source)
-    check_parameters(comm, f"{prefix}.parameters", training.adapter.described_parameters())
+    check_parameters(comm, f"{prefix}.parameters", training.adapter.parameters.described())
     training.open_sums()
     sizes = of_every_worker(comm, f"{prefix}.size", _first_size(training, given))
     training.checkpoints.fresh = _fresh(training, sizes, seed)

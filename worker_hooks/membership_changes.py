@@ -242,7 +242,7 @@ class MembershipChanges:
         return Handover(
             framework=self._adapter.framework,
             settings=self._session.settings.shared,
-            parameters=self._adapter.described_parameters(),
+            parameters=self._adapter.parameters.described(),
             data=self._data.look.row().tolist(),
             lengths=self._data.lengths_code,
             planned=planned,
@@ -303,7 +303,7 @@ class MembershipChanges:
             raise TrainingError(f"the others compute with {handover.framework}, this worker with {mine}")
         other = min(handover.present)  # the others are alike
         compare_settings({other: handover.settings, self._rank: self._session.settings.shared})
-        described = self._adapter.described_parameters()
+        described = self._adapter.parameters.described()
         if list(handover.parameters.items()) != list(described.items()):
             raise different_parameters({other: handover.parameters, self._rank: described}, "as it enters")
         rows = np.array([handover.data, self._data.look.row()])

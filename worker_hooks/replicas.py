@@ -32,7 +32,7 @@ class Replicas:
         afterwards they must be equal.
         """
         adapter, sums = self._adapter, self._sums
-        if not adapter.parameters_changed():
+        if not adapter.parameters.changed():
             return
         if refused := adapter.refused_change(before_forward):
             sums.announce("changes parameters after the batch was handed out")
@@ -46,10 +46,10 @@ class Replicas:
         sums.exchange = exchange
         self._check_left(left, f"{key}.left")
         if added and self._session.workers.count > 1:
-            own = adapter.pack_parameters(added) if sums.leads else b""
+            own = adapter.parameters.pack(added) if sums.leads else b""
             values = self._comm.broadcast(f"{key}.added", own, sums.leads)
             if before_forward:
-                adapter.unpack_parameters(added, values)
+                adapter.parameters.unpack(values)
             else:
                 self._check_added(added, values, f"{key}.equal")
 
@@ -64,7 +64,7 @@ class Replicas:
 
     def _check_added(self, added: list[str], values: bytes, key: str) -> None:
         """Raises TrainingError, on all workers, unless these new parameters are equal."""
-        told = self._comm.gather_present(key, bytes([self._adapter.pack_parameters(added) == values]))
+        told = self._comm.gather_present(key, bytes([self._adapter.parameters.pack(added) == values]))
         if odd := [rank for rank, equal in told.items() if equal != b"\x01"]:
             raise TrainingError(
                 f"new parameters ({', '.join(added)}) have other values on worker {', '.join(map(str, odd))} than on "

@@ -86,7 +86,7 @@ class Sums:
     @property
     def weights(self) -> tuple[float, float]:
         """Direction and size of the weights that the coming sum compares."""
-        return self._adapter.sample_weights(self.made) if self._comm.size > 1 else (0.0, 0.0)
+        return self._adapter.parameters.samples.part(self.made) if self._comm.size > 1 else (0.0, 0.0)
 
     def begin_batch(self, now: IterationInFlight) -> None:
         """The script gets the batch of `now`."""
@@ -111,7 +111,7 @@ class Sums:
             place += f", owed {' '.join(f'{one.epoch}:{one.begin}-{one.end}' for one in cursor.owed)}"
         if stream.pass_code:
             place += f", {DRAWN} {stream.pass_code:08x}"
-        layout = self._adapter.layout_code()
+        layout = self._adapter.parameters.code
         return Doing(kind, progress.iteration, progress.steps, layout, place, setting, self.refusal)
 
     def announce(self, kind: str) -> None:
@@ -159,10 +159,10 @@ class Sums:
             doing = [doing[rank] for rank in view.present]
             weights = [[part[rank] for rank in view.present] for part in weights]
         if self.follows:
-            own = self.exchange.as_summed(self._adapter.sample_weights(self.made - 1))
+            own = self.exchange.as_summed(self._adapter.parameters.samples.part(self.made - 1))
             weights = [[*part, mine] for part, mine in zip(weights, own, strict=True)]
         self.check_codes(doing, kind)
-        if weights_differ(weights, self._adapter.weights_tolerance()):
+        if weights_differ(weights, self._adapter.parameters.tolerance):
             raise self._disagreement(kind)
         if self.refusal:
             raise refused_loss({view.present[0]: self.doing(kind)})
@@ -185,7 +185,7 @@ class Sums:
                 "run.register() all that the script changes beside model and optimizer, such as schedulers"
             )
         adapter = self._adapter
-        mine = Account(self.doing(kind), adapter.described_parameters(), adapter.all_weights(self.made - 1))
+        mine = Account(self.doing(kind), adapter.parameters.described(), adapter.parameters.samples.each(self.made - 1))
         told = self._comm.gather_present(f"{self.prefix}.account", mine.pack())
         accounts = {rank: Account.unpack(one) for rank, one in told.items()}
-        return disagreement(accounts, adapter.weights_tolerance())
+        return disagreement(accounts, adapter.parameters.tolerance)

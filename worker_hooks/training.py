@@ -73,7 +73,6 @@ class Training:
         observer: what it tells about itself.
         memory: what fits into that of this worker.
         in_hand: samples of the batch that the script has.
-        adapts: sizes may change.
         has_begun: the script has begun a loop over batches.
     """
 
@@ -84,7 +83,6 @@ class Training:
     def __init__(self, adapter: Adapter, data: Data, session: Session, prefix: str) -> None:
         """`prefix`: of the keys of this training."""
         self.adapter, self.data, self.session = adapter, data, session
-        self.adapts = session.settings.config.mode != "off"
         here = session.workers.here
         self.now = IterationInFlight()
         self.plans = Plans(session)
@@ -138,7 +136,7 @@ class Training:
             tell_where_it_goes_on(self, start, file)
         if detail := getattr(self.data.source.dataset, "degraded", None):  # it says that it is not what was asked for
             session.reporter.event("degraded", what="data", detail=detail)
-        if self.adapts and self.plans.lag >= settings.window and sums.leads:
+        if settings.config.mode != "off" and self.plans.lag >= settings.window and sums.leads:
             session.degraded(
                 "plans",
                 f"{self.plans.lag} batches are prepared ahead and a window has {settings.window} iterations, so a plan "

@@ -31,7 +31,7 @@ from worker_hooks.mxnet.gradients import MXNetExchange
 from worker_hooks.mxnet.loader import GluonLoader
 from worker_hooks.mxnet.memory import MXNetMemory
 from worker_hooks.mxnet.micro_batches import MXNetMicroBatchedForward
-from worker_hooks.mxnet.parameters import TOLERANCE, MXNetParameters, mean_loss
+from worker_hooks.mxnet.parameters import MXNetParameters, mean_loss
 from worker_hooks.mxnet.state import MXNetState
 from worker_hooks.planning.schedules import missed_end
 from worker_hooks.saved.checkpoint import Position
@@ -50,6 +50,7 @@ class MXNetAdapter(Adapter):
     framework = "mxnet"
     framework_version = mx.__version__
     checkpoint_suffix = ".npz"
+    parameters: MXNetParameters
     training: Training
     memory: MXNetMemory
     _forward: MXNetMicroBatchedForward | None = None
@@ -84,9 +85,6 @@ class MXNetAdapter(Adapter):
         _settle_kvstore(self.trainer)
         return self.parameters.look_up()
 
-    def parameters_changed(self) -> bool:
-        return self.parameters.changed()
-
     def refused_change(self, before_forward: bool) -> str:
         if before_forward:
             return ""
@@ -95,32 +93,8 @@ class MXNetAdapter(Adapter):
             "go; change them before, at the end of the loop body"
         )
 
-    def layout_code(self) -> int:
-        return self.parameters.code
-
-    def described_parameters(self) -> dict[str, str]:
-        return self.parameters.described()
-
     def setting(self) -> str:
         return f"learning rate {self.trainer.learning_rate}, weight decay {self.trainer._optimizer.wd}"
-
-    def sample_weights(self, number: int) -> tuple[float, float]:
-        return self.parameters.samples.part(number)
-
-    def all_weights(self, number: int) -> dict[str, tuple[float, float]]:
-        return self.parameters.samples.each(number)
-
-    def weights_tolerance(self) -> float:
-        return TOLERANCE
-
-    def pack_parameters(self, names: list[str]) -> bytes:
-        return self.parameters.pack(names)
-
-    def unpack_parameters(self, names: list[str], values: bytes) -> None:
-        self.parameters.unpack(values)
-
-    def smallest_share(self) -> int:
-        return 2 if self.parameters.statistics() else 1
 
     def make_exchange(self, prefix: str, session: Session) -> MXNetExchange:
         parameters, statistics = self.parameters.trained, self.parameters.statistics()

@@ -28,7 +28,7 @@ class MXNetMemory(WorkerMemory):
         seed: tuple[int, ...],
     ) -> None:
         """`steps`: of the trainer so far. `seed`: of the random numbers in micro-batches."""
-        super().__init__(ceiling, lambda: 2 if parameters.statistics() else 1, in_flight, tell)
+        super().__init__(ceiling, lambda: parameters.smallest_share, in_flight, tell)
         self.steps, self._seed = steps, seed
         self._seeds = count()
         self._divided: list[Callable[[], Iterator[None]]] = []  # of the calls in the present batch

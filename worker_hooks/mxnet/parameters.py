@@ -11,30 +11,26 @@ import numpy as np
 from mxnet.gluon import Block, Parameter, Trainer, nn
 
 from dynamix_ps.errors import TrainingError
+from worker_hooks.adapter import ModelParameters
 from worker_hooks.exchange.agreement import on_device
 from worker_hooks.exchange.weight_samples import WeightSamples, part_of
 from worker_hooks.mxnet.state import named_parameters
 
-TOLERANCE = 2e-4  # two processors may round each step differently
 
-
-class MXNetParameters:
+class MXNetParameters(ModelParameters):
     """The parameters of `net` and `trainer` by name, and those of them that are trained."""
+
+    tolerance = 2e-4
 
     def __init__(self, net: Block, trainer: Trainer) -> None:
         self._net, self._trainer = net, trainer
         self.trained: dict[str, Parameter] = {}
-        self.code = 0
         self._named: dict[str, Parameter] = {}
         self._seen: tuple[object, ...] = ()
         self._ever: set[int] = set()
         self.samples: WeightSamples[Parameter] = WeightSamples({}, total_and_norm)
 
     def look_up(self) -> list[str]:
-        """Find what is trained now. Returns the names of parameters that were not there before.
-
-        Raises TrainingError where nothing can be trained.
-        """
         everything = named_parameters(self._net)
         everything |= {one.name: one for one in self._trainer._params if one not in everything.values()}
         self._named = {}
@@ -58,11 +54,9 @@ class MXNetParameters:
         return tuple((id(one), one.grad_req, np.dtype(one.dtype), one.shape) for one in everything)
 
     def changed(self) -> bool:
-        """Whether anything of what `look_up` found has changed since."""
         return self._present() != self._seen
 
     def described(self) -> dict[str, str]:
-        """Shape and type of every trained parameter, and its kind of device if that is not the CPU."""
         return {
             name: f"{tuple(one.shape)} {np.dtype(one.dtype).name}{on_device(one.list_ctx()[0].device_type)}"
             for name, one in self.trained.items()
@@ -79,14 +73,16 @@ class MXNetParameters:
         self._net.apply(collect)
         return found
 
+    @property
+    def smallest_share(self) -> int:
+        return 2 if self.statistics() else 1
+
     def pack(self, names: Sequence[str]) -> bytes:
-        """The values of these parameters."""
         packed = io.BytesIO()
         np.savez(packed, **{name: self._named[name].data().asnumpy() for name in names})
         return packed.getvalue()
 
     def unpack(self, values: bytes) -> None:
-        """Give parameters the values that `pack` made."""
         with np.load(io.BytesIO(values), allow_pickle=False) as archive:
             for name in archive.files:
                 self._named[name].data()[:] = archive[name]

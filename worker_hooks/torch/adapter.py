@@ -29,7 +29,7 @@ from worker_hooks.torch.averages import AVERAGES, WeightAverages
 from worker_hooks.torch.compiled import CompiledGraphs, mark_sizes
 from worker_hooks.torch.data.batches import fetch, stack
 from worker_hooks.torch.data.iterable import IterableSource
-from worker_hooks.torch.data.loader import CLOSED, RunBatchSampler, TorchLoader, check_loader
+from worker_hooks.torch.data.loader import RunBatchSampler, TorchLoader
 from worker_hooks.torch.gradient_hooks import GradientHooks
 from worker_hooks.torch.gradients import TorchExchange
 from worker_hooks.torch.loss.batch_of_loss import batch_of
@@ -42,7 +42,6 @@ from worker_hooks.torch.script_calls import ScriptCalls
 from worker_hooks.torch.state.state_copy import copy_state
 from worker_hooks.torch.state.whole import TorchState
 from worker_hooks.torch.step_hooks import is_left_out
-from worker_hooks.torch.summed_gradients import SummedGradients
 
 if TYPE_CHECKING:
     from worker_hooks.session import Session
@@ -58,7 +57,6 @@ class TorchAdapter(Adapter):
     """The models and the optimizers of one training in torch.
 
     Attributes:
-        parameters: what is trained.
         calls: of the script in torch.
     """
 
@@ -67,13 +65,13 @@ class TorchAdapter(Adapter):
     checkpoint_suffix = ".pt"
     survives_lack_of_memory = True
     computes_for_several = True
+    parameters: TorchParameters
     training: Training
     memory: TorchMemory
     calls: ScriptCalls
     averages: WeightAverages | None = None
     _batches: WorkerBatches | None = None  # of a process that computes for several workers
     _forwards: Sequence[TorchMicroBatchedForward] = ()
-    _loader: DataLoader[Any] | None = None  # with `batch_sampler()`, that the batches come from
 
     def __init__(
         self,
@@ -86,12 +84,11 @@ class TorchAdapter(Adapter):
         self.state = TorchState(models, optimizers)
         self._compiled = CompiledGraphs()
         self.parameters, self._script_hooks = TorchParameters(models, optimizers), GradientHooks()
-        self._summed, self._loss_check = SummedGradients(self.parameters), LossCheck()
-        self._schedulers = Schedulers()
+        self._loss_check, self._schedulers = LossCheck(), Schedulers()
 
     def attached(self, training: Training) -> None:
         self.training = training
-        self.calls = ScriptCalls(training, self.optimizers, self.parameters, self._script_hooks, self._summed)
+        self.calls = ScriptCalls(training, self.optimizers, self.parameters, self._script_hooks)
         open_adapters.append(self)
         if self._ema_decay is not None:
             self.averages = WeightAverages(self.parameters, self._ema_decay, training.plans.reference_batch)
@@ -126,31 +123,15 @@ class TorchAdapter(Adapter):
     def batch_sampler(self, training: Training) -> RunBatchSampler:
         if training.data.is_stream:
             raise TrainingError("run.batch_sampler() names samples by number; a stream has none, use run.batches()")
-        return RunBatchSampler(self._batches_of, lambda: training.progress.batches_per_pass)
-
-    def _batches_of(self, loader: DataLoader[Any]) -> Iterator[Any]:
-        training = self.training
-        if training.is_closed:
-            raise TrainingError(CLOSED)
-        if loader is not self._loader:
-            check_loader(loader)
-            if loader.dataset is not training.data.source.dataset:
-                raise TrainingError(
-                    "a DataLoader with run.batch_sampler() has another data set than attach() got; pass the same object"
-                )
-            source = TorchLoader(loader, training.session.settings.prefetch, training.data.stream.seed)
-            training.sums.announce("a loop over a DataLoader with run.batch_sampler()")
-            training.data.load_with(source, training.plans, training.sums.prefix)
-            self._loader = loader
-        return training.loops.batches(1, None)
+        return RunBatchSampler(self.calls.batches_of, lambda: training.progress.batches_per_pass)
 
     # -- what happens in an iteration ---------------------------------------------------------------------------------
 
     def has_mixed_gradients(self) -> bool:
-        return self._summed.are_among(self._exchange.touched)
+        return self.calls.summed.are_among(self._exchange.touched)
 
     def drop_summed_gradients(self) -> bool:
-        return self._summed.drop(self._exchange.touched)
+        return self.calls.summed.drop(self._exchange.touched)
 
     def has_unseen(self) -> bool:
         return self.calls.has_unseen()
@@ -186,15 +167,6 @@ class TorchAdapter(Adapter):
             self.averages.follow()
         return added
 
-    def parameters_changed(self) -> bool:
-        return self.parameters.changed()
-
-    def layout_code(self) -> int:
-        return self.parameters.code
-
-    def described_parameters(self) -> dict[str, str]:
-        return self.parameters.described()
-
     def setting(self) -> str:
         told = [
             f"{name} {group[name]}"
@@ -208,24 +180,6 @@ class TorchAdapter(Adapter):
         if self.averages is not None:
             told.append(f"ema_decay {self.averages.decay}")
         return ", ".join(told)
-
-    def sample_weights(self, number: int) -> tuple[float, float]:
-        return self.parameters.samples.part(number)
-
-    def all_weights(self, number: int) -> dict[str, tuple[float, float]]:
-        return self.parameters.samples.each(number)
-
-    def weights_tolerance(self) -> float:
-        return self.parameters.tolerance
-
-    def pack_parameters(self, names: list[str]) -> bytes:
-        return self.parameters.pack(names)
-
-    def unpack_parameters(self, names: list[str], values: bytes) -> None:
-        self.parameters.unpack(values)
-
-    def smallest_share(self) -> int:
-        return 2 if self.parameters.has_batch_norm else 1
 
     def make_exchange(self, prefix: str, session: Session) -> TorchExchange:
         parameters, bucket_bytes = self.parameters, session.settings.bucket_bytes

@@ -12,6 +12,7 @@ from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm, _NormBase
 
 from dynamix_ps.errors import CheckpointError, TrainingError
+from worker_hooks.adapter import ModelParameters
 from worker_hooks.exchange.agreement import on_device
 from worker_hooks.exchange.weight_samples import WeightSamples, part_of
 from worker_hooks.torch.glance import Glance
@@ -21,14 +22,13 @@ HALVES = (torch.float16, torch.bfloat16)
 _REAL = (torch.float32, torch.float64)  # sums and norms are computed in them
 
 
-class TorchParameters:
+class TorchParameters(ModelParameters):
     """The parameters of `models` and `optimizers` by name, and those of them that are trained."""
 
     def __init__(self, models: Sequence[nn.Module], optimizers: Sequence[torch.optim.Optimizer]) -> None:
         self.models, self.optimizers = models, optimizers
         self.trained: dict[str, nn.Parameter] = {}
         self.frozen: dict[str, nn.Parameter] = {}
-        self.code, self.tolerance = 0, 0.0
         self.norms: list[nn.Module] = []
         self._seen: list[tuple[object, ...]] = []
         self._glance = Glance((), ())
@@ -36,10 +36,6 @@ class TorchParameters:
         self.samples: WeightSamples[torch.Tensor] = WeightSamples({}, total_and_norm)
 
     def look_up(self) -> list[str]:
-        """Find what is trained now. Returns the names of parameters that the models and optimizers did not have before.
-
-        Raises TrainingError where nothing can be trained, or a layer cannot be distributed.
-        """
         named = self.named()
         self.trained = {name: p for name, p in named.items() if p.requires_grad}
         self.frozen = {name: p for name, p in named.items() if not p.requires_grad}
@@ -48,8 +44,8 @@ class TorchParameters:
         self._seen = self._present()
         self._glance = Glance(self.models, self.optimizers)
         self.code = zlib.crc32(repr(self.described()).encode())
-        # two processors may round each step differently; halves show it at once
-        self.tolerance = 0.05 if any(p.dtype in HALVES for p in self.trained.values()) else 2e-4
+        has_halves = any(p.dtype in HALVES for p in self.trained.values())  # they show it at once
+        self.tolerance = 0.05 if has_halves else 2e-4
         modules = [module for model in self.models for module in model.modules()]
         _check_modules(modules)
         self.norms = [m for m in modules if isinstance(m, _NormBase)]
@@ -88,7 +84,6 @@ class TorchParameters:
         return [(id(p), p.requires_grad, p.dtype, p.shape, p.device) for p in everything]
 
     def changed(self) -> bool:
-        """Whether anything of what `look_up` found has changed since. Called in every iteration, so it is quick."""
         if self._glance.same():
             return False
         if self._present() != self._seen:
@@ -97,10 +92,6 @@ class TorchParameters:
         return False
 
     def described(self) -> dict[str, str]:
-        """Shape and type of every trained parameter, and its kind of device if that is not the CPU.
-
-        Data planes take another way for each kind of device, so workers of several kinds would wait for each other.
-        """
         return {
             name: f"{tuple(p.shape)} {str(p.dtype).removeprefix('torch.')}{on_device(p.device.type)}"
             for name, p in self.trained.items()
@@ -110,16 +101,18 @@ class TorchParameters:
     def has_batch_norm(self) -> bool:
         return any(isinstance(norm, _BatchNorm) for norm in self.norms)
 
+    @property
+    def smallest_share(self) -> int:
+        return 2 if self.has_batch_norm else 1
+
     # -- new parameters -----------------------------------------------------------------------------------------------
 
     def pack(self, names: Sequence[str]) -> bytes:
-        """The values of these parameters."""
         everything, packed = self.named(), io.BytesIO()
         torch.save({name: everything[name].detach().cpu() for name in names}, packed)
         return packed.getvalue()
 
     def unpack(self, values: bytes) -> None:
-        """Give parameters the values that `pack` made."""
         everything = self.named()
         try:
             loaded = torch.load(io.BytesIO(values), map_location="cpu", weights_only=True)

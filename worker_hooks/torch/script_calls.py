@@ -1,18 +1,20 @@
-"""What a script calls in torch by itself, and what it means for its training: backward passes, steps and hooks.
+"""What a script calls in torch by itself, and what it means for its training: backward passes, steps, hooks, loaders.
 
 watched_calls.py sees the calls.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch.utils.data import DataLoader
 
 from dynamix_ps.errors import TrainingError
 from worker_hooks.torch import watched_calls
+from worker_hooks.torch.data.loader import CLOSED, TorchLoader, check_loader
 from worker_hooks.torch.gradient_hooks import GradientHooks
 from worker_hooks.torch.gradients import TorchExchange
 from worker_hooks.torch.parameters import TorchParameters
@@ -30,7 +32,10 @@ class ScriptCalls:
 
     Attributes:
         stepped_by: the optimizers of `attach`, and those of later phases.
+        summed: what the last sum has left, where losses are sums.
     """
+
+    _loader: DataLoader[Any] | None = None  # with `run.batch_sampler()`, that the batches come from
 
     def __init__(
         self,
@@ -38,11 +43,9 @@ class ScriptCalls:
         optimizers: Sequence[torch.optim.Optimizer],
         parameters: TorchParameters,
         script_hooks: GradientHooks,
-        summed: SummedGradients,
     ) -> None:
-        """`summed`: what the last sum has left, where losses are sums."""
         self._training, self._parameters = training, parameters
-        self._script_hooks, self._summed = script_hooks, summed
+        self._script_hooks, self.summed = script_hooks, SummedGradients(parameters)
         self._in_backward = False
         self._additions = 0  # gradients that were added outside run.backward(), as far as their losses are known
         self._hooks: list[Any] = []
@@ -73,6 +76,23 @@ class ScriptCalls:
         finally:
             self._in_backward = False
 
+    def batches_of(self, loader: DataLoader[Any]) -> Iterator[Any]:
+        """The script loops over its loader with `run.batch_sampler()`: the batches of a pass, loaded as it says."""
+        training = self._training
+        if training.is_closed:
+            raise TrainingError(CLOSED)
+        if loader is not self._loader:
+            check_loader(loader)
+            if loader.dataset is not training.data.source.dataset:
+                raise TrainingError(
+                    "a DataLoader with run.batch_sampler() has another data set than attach() got; pass the same object"
+                )
+            source = TorchLoader(loader, training.session.settings.prefetch, training.data.stream.seed)
+            training.sums.announce("a loop over a DataLoader with run.batch_sampler()")
+            training.data.load_with(source, training.plans, training.sums.prefix)
+            self._loader = loader
+        return training.loops.batches(1, None)
+
     def sees_backward(self, losses: Sequence[torch.Tensor]) -> None:
         """A backward outside `run.backward()` is about to add to the gradients of the batch that its loss is of."""
         if self._in_backward:
@@ -80,7 +100,7 @@ class ScriptCalls:
         if self._training.loops.taken.is_open:
             self._training.loops.settle(losses[0])
         if self._training.sums.reduction.kind == "sum" and not self._training.sums.has_local:
-            self._summed.note()
+            self.summed.note()
 
     def saw_backward(self, losses: Sequence[torch.Tensor]) -> None:
         """A backward outside `run.backward()` has added to the gradients of the present batch: its loss counts too."""

@@ -25,7 +25,7 @@ class TorchMemory(WorkerMemory):
         in_flight: Callable[[], IterationInFlight],
         tell: Callable[[str], None],
     ) -> None:
-        super().__init__(ceiling, lambda: 2 if parameters.has_batch_norm else 1, in_flight, tell)
+        super().__init__(ceiling, lambda: parameters.smallest_share, in_flight, tell)
         self._parameters = parameters
 
     def stepped_parameters(self) -> list[torch.nn.Parameter]:
