@@ -115,7 +115,7 @@ class Backward:
         stream = self._training.data.stream.report(used=True)
         entry_version = 0 if self._training.membership is None else self._training.membership.entry_vote
         if self._plans.own_size is not None:
-            sums.exchange.telling = self._plans.own_size.telling
+            sums.exchange.trailer.telling = self._plans.own_size.telling
         return [
             Contribution(
                 samples=part.samples,
@@ -188,7 +188,7 @@ class Backward:
             if measured and not reason:
                 scale = sums.scale * sums.reduction.per_sample(view.samples)
                 squared_norm = sums.exchange.squared_norm() / scale**2
-            self._plans.decide(iteration, view, sums.exchange.told)
+            self._plans.decide(iteration, view, sums.exchange.trailer.told)
         if membership is not None:
             membership.vote_in(view)
         now.summed(view, squared_norm, self._plans.worth.sizes(view, now.spent_due))

@@ -96,7 +96,7 @@ class Evaluator:
         source = adapter.source_of(data, self._settings, like=self._data.source)
         source.check()
         size = batch_size or source.batch_size or EVALUATED_AT_ONCE
-        there, complete = sums.exchange.present, False
+        there, complete = sums.exchange.trailer.present, False
         while not complete:  # once, unless a worker that has a part is lost meanwhile
             # Parts are in proportion to the batch sizes, so that fast and slow workers finish together.
             shares = self._plans.shares(there)

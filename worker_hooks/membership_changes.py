@@ -90,7 +90,7 @@ class MembershipChanges:
                 "a checkpoint"
             )
         if gone := votes.gone_after(now.first_due, present):
-            self._sums.exchange.go_without(gone)
+            self._sums.exchange.trailer.go_without(gone)
             if not self._sums.follows:  # it learns who is there when it enters
                 self._session.others_left(gone)
         if self._rank in gone:
@@ -252,7 +252,7 @@ class MembershipChanges:
             steps=self._progress.steps,
             sums_made=self._sums.made,
             window=self._observer.window,
-            present=list(self._sums.exchange.present),
+            present=list(self._sums.exchange.trailer.present),
             followed=[asdict(one) for one in (*self.givers, *self._followed)],
             newest=None if self._now.sum is None else self._now.sum.packed(),
             plans=self._plans.switch.packed(),
@@ -317,7 +317,8 @@ class MembershipChanges:
         handover = self._handover
         assert handover is not None
         self._progress.steps, self._sums.made = handover.steps, handover.sums_made
-        self._sums.exchange.present, self._sums.exchange.leader = handover.present, min(handover.present)
+        trailer = self._sums.exchange.trailer
+        trailer.present, trailer.leader = handover.present, min(handover.present)
         self._plans.switch.take_over(handover.plans)
         self.entries.take_over(handover.entries)
         self.departures.take_over(handover.departures)

@@ -76,7 +76,7 @@ class Sums:
     @property
     def leads(self) -> bool:
         """Whether this worker does what one worker does for all, such as checkpoints."""
-        return self._workers.here.start == self.exchange.leader
+        return self._workers.here.start == self.exchange.trailer.leader
 
     @property
     def has_local(self) -> bool:
@@ -159,7 +159,7 @@ class Sums:
             doing = [doing[rank] for rank in view.present]
             weights = [[part[rank] for rank in view.present] for part in weights]
         if self.follows:
-            own = self.exchange.as_summed(self._adapter.parameters.samples.part(self.made - 1))
+            own = self.exchange.trailer.as_summed(self._adapter.parameters.samples.part(self.made - 1))
             weights = [[*part, mine] for part, mine in zip(weights, own, strict=True)]
         self.check_codes(doing, kind)
         if weights_differ(weights, self._adapter.parameters.tolerance):

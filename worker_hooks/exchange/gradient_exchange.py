@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
 import numpy as np
@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from dynamix_ps.comm import Comm
 from dynamix_ps.comm.base import WAIT_SLICE_S
 from dynamix_ps.errors import TrainingError
-from worker_hooks.exchange import trailer
+from worker_hooks.exchange.trailer import Contribution, GlobalView, SumTrailer
 from worker_hooks.workers import Workers
 
 
@@ -55,11 +55,6 @@ def group_parameters(sizes_bytes: Sequence[int], kinds: Sequence[Hashable], buck
     if not groups:
         raise TrainingError("the model has no parameter that requires a gradient, so there is nothing to train")
     return groups
-
-
-def trailer_length(workers: Workers, parameters: int) -> int:
-    """Number of values behind the gradients: the trailer, and behind it what workers tell each other."""
-    return trailer.length(workers.count, parameters) + workers.told * workers.count
 
 
 class Bucket(ABC):
@@ -131,27 +126,17 @@ class GradientExchange:
     """Sums the weighted gradients of one model over all workers.
 
     begin -> (backward fills buckets, full ones leave by `send_full`) -> send_rest -> receive -> deliver
-
-    `telling` and `told` are what the workers of this process tell the others in the next sum, and what all have told in
-    the last one, (workers.told, workers); `telling` is 0 for the workers of other processes.
     """
 
     def __init__(self, comm: Comm, buckets: Sequence[Bucket], workers: Workers) -> None:
         """The last of `buckets` has room for the trailer."""
-        self._comm, self._workers = comm, workers
-        self.buckets = buckets
-        self._parameters = sum(len(bucket.parameters) for bucket in buckets)
-        self.leader = workers.leader  # slot of the one that leads, as of the last sum
-        self.present: Sequence[int] = workers.first  # slots of the workers in the last sum
-        self._trailer = np.zeros(trailer_length(workers, self._parameters))
-        self._told_at = len(self._trailer) - workers.told * workers.count
-        self.telling = self.told = np.zeros((workers.told, workers.count))
+        self._comm, self.buckets = comm, buckets
+        self.trailer = SumTrailer(workers, sum(len(bucket.parameters) for bucket in buckets))
         self.weight = self._share = 0.0
         self._measure = False
         self._weighted_sq = 0.0
         self._next = 0  # bucket to send; all workers send in one order, because a ring matches buffers by order
         self._open = False
-        self._received: NDArray[np.floating[Any]] = self._trailer
         for bucket in buckets:
             comm.declare(bucket.name, bucket.rounded)
 
@@ -190,7 +175,7 @@ class GradientExchange:
         if self._measure:
             self._weighted_sq += bucket.squared(own=True)
 
-    def send_rest(self, contribute: Callable[[float], Sequence[trailer.Contribution]]) -> None:
+    def send_rest(self, contribute: Callable[[float], Sequence[Contribution]]) -> None:
         """Send all other buckets, and then the last one with the trailer.
 
         `contribute` gets the squared norm of this process's mean gradient (NaN if not measured or if it has no
@@ -203,36 +188,25 @@ class GradientExchange:
         self.send_full()
         self._add_square(last)
         grad_sq = self._weighted_sq / self.weight**2 if self._measure and self.weight else float("nan")
-        present = [bucket.present for bucket in self.buckets]
-        self._encode(
-            contribute(grad_sq), self._with_reached(present[0] if len(present) == 1 else np.concatenate(present))
-        )
-        last.write_trailer(self._trailer)
+        parts = [bucket.present for bucket in self.buckets]
+        present = self._with_reached(parts[0] if len(parts) == 1 else np.concatenate(parts))
+        last.write_trailer(self.trailer.written(contribute(grad_sq), present))
         last.handle = self._push(last)
 
     def _with_reached(self, present: NDArray[np.bool_]) -> NDArray[np.integer[Any] | np.bool_]:
-        """The same, with trailer.REACHED added where hooks of the script wait for the sum."""
+        """The same, with REACHED added where hooks of the script wait for the sum."""
         return present
 
     def after_sum(self) -> None:  # frameworks without such hooks do nothing
         """The iteration has had its sum: hooks of the script on gradients may see it."""
 
-    def _encode(self, mine: Sequence[trailer.Contribution], present: NDArray[np.integer[Any] | np.bool_]) -> None:
-        first, slots = self._workers.here.start, self._workers.count
-        trailer.encode(mine, first, slots, present, self._trailer[: self._told_at], leads=first == self.leader)
-        self._trailer[self._told_at :] = self.telling.ravel()
-
-    def receive(self, on_slow: Callable[[float], None]) -> trailer.GlobalView:
+    def receive(self, on_slow: Callable[[float], None]) -> GlobalView:
         """Wait for all sums; the gradients of the model are not touched yet.
 
         Calls `on_slow(waited_s)` about once a second while waiting; what it raises ends the wait.
         """
         self._wait([bucket.handle for bucket in self.buckets], on_slow)
-        received = self.buckets[-1].read_trailer()
-        self._received, told = received[: self._told_at], received[self._told_at :]
-        if self._workers.told:
-            self.told = told.reshape(self.telling.shape).astype(np.float64)
-        return self._decode(self._received)
+        return self.trailer.read(self.buckets[-1].read_trailer())
 
     def _wait(self, handles: Sequence[int | None], on_slow: Callable[[float], None]) -> None:
         began_s = time.monotonic()
@@ -253,39 +227,22 @@ class GradientExchange:
             self.buckets[-1].scale_statistics(statistics_factor)
         if all(bucket.in_place for bucket in self.buckets):
             return
-        present, begin = trailer.present(self._received, self._workers.count), 0
+        present, begin = self.trailer.has_gradient(), 0
         for bucket in self.buckets:
             end = begin + len(bucket.parameters)
             bucket.deliver(present[begin:end])
             begin = end
 
-    def announce(self, mine: trailer.Contribution, on_slow: Callable[[float], None]) -> trailer.GlobalView:
+    def announce(self, mine: Contribution, on_slow: Callable[[float], None]) -> GlobalView:
         """A sum of the trailer alone: gradients count as zeros, and those of the model stay as they are.
 
         It uses the same keys in the same order, so that it meets whatever sum the other workers are in.
         """
-        none = np.zeros(self._parameters, dtype=np.bool_)
-        self._encode((mine,), none)
-        self.buckets[-1].write_trailer(self._trailer)
+        none = np.zeros(sum(len(bucket.parameters) for bucket in self.buckets), dtype=np.bool_)
+        self.buckets[-1].write_trailer(self.trailer.written((mine,), none))
         handles = [self._push(each, each.trailer_begin) for each in self.buckets]
         self._wait(handles, on_slow)
-        return self._decode(self.buckets[-1].read_trailer()[: self._told_at])
-
-    def _decode(self, received: NDArray[np.floating[Any]]) -> trailer.GlobalView:
-        view = trailer.decode(received, self._workers.count)
-        self.present = view.present
-        self.leader = self.present[0]
-        return view
-
-    def as_summed(self, values: Sequence[float]) -> list[float]:
-        """These values as they come out of a sum to which nobody adds anything."""
-        rounded: list[float] = np.asarray(values, dtype=self._received.dtype).tolist()
-        return rounded
-
-    def go_without(self, slots: Collection[int]) -> None:
-        """The last sum was the last one of these workers: another one may lead from now on."""
-        self.present = [slot for slot in self.present if slot not in slots]
-        self.leader = min(self.present, default=self.leader)
+        return self.trailer.read_announcement(self.buckets[-1].read_trailer())
 
     def is_finite(self) -> bool:
         """Whether the sums that were received are finite: the same on all workers."""
@@ -313,7 +270,7 @@ class GradientExchange:
 
         Returns the names of parameters that have such gradients but are trained no more.
         """
-        self.leader, self.present = before.leader, before.present
+        self.trailer.leader, self.trailer.present = before.trailer.leader, before.trailer.present
         before.close()
         return []
 

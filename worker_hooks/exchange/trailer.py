@@ -32,14 +32,17 @@ slot that is not empty leads: it does what one worker does for all. Counts and c
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from itertools import compress
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from worker_hooks.planning.plan_switch import VERSION_BITS, agreed_version, version_bits
+
+if TYPE_CHECKING:
+    from worker_hooks.workers import Workers
 
 _VOTES = 6
 _ENTRIES = _VOTES + VERSION_BITS
@@ -113,6 +116,73 @@ class GlobalView(NamedTuple):
     def loss_weight(self) -> float:
         """What the loss is a mean over: units where the script gives them, samples otherwise."""
         return sum(self.units) or self.samples
+
+
+class SumTrailer:
+    """The trailer in the sums of one exchange: what this process writes there, and what all read.
+
+    Attributes:
+        telling: what the workers of this process tell the others in the next sum, behind the trailer, of shape
+            (workers.told, workers.count); 0 for the workers of other processes.
+        told: what all have told in the last one.
+        present: slots of the workers in the last sum.
+        leader: slot of the one that leads, as of the last sum.
+    """
+
+    def __init__(self, workers: Workers, parameters: int) -> None:
+        self._workers = workers
+        self._values = np.zeros(trailer_length(workers, parameters))
+        self._end = length(workers.count, parameters)
+        self._received: NDArray[np.floating[Any]] = self._values  # of the last sum of gradients
+        self.telling = self.told = np.zeros((workers.told, workers.count))
+        self.present: Sequence[int] = workers.first
+        self.leader = workers.leader
+
+    def written(
+        self, mine: Sequence[Contribution], present: NDArray[np.integer[Any] | np.bool_]
+    ) -> NDArray[np.float64]:
+        """What this process writes. The arguments are those of `encode`."""
+        first, slots = self._workers.here.start, self._workers.count
+        encode(mine, first, slots, present, self._values[: self._end], leads=first == self.leader)
+        self._values[self._end :] = self.telling.ravel()
+        return self._values
+
+    def read(self, received: NDArray[np.floating[Any]]) -> GlobalView:
+        """The trailer of a sum of gradients."""
+        self._received = received[: self._end]
+        if self._workers.told:
+            self.told = received[self._end :].reshape(self.telling.shape).astype(np.float64)
+        return self.read_announcement(received)
+
+    def read_announcement(self, received: NDArray[np.floating[Any]]) -> GlobalView:
+        """The trailer of a sum without gradients."""
+        view = decode(received[: self._end], self._workers.count)
+        self.present = view.present
+        self.leader = self.present[0]
+        return view
+
+    def has_gradient(self) -> NDArray[np.bool_]:
+        """Of which parameters at least one worker has a gradient in the last sum."""
+        return present(self._received, self._workers.count)
+
+    def reached(self) -> NDArray[np.intp]:
+        """Numbers of the parameters whose hooks wait for the last sum on at least one worker."""
+        return reached(self._received, self._workers.count)
+
+    def as_summed(self, values: Sequence[float]) -> list[float]:
+        """These values as they come out of a sum to which nobody adds anything."""
+        rounded: list[float] = np.asarray(values, dtype=self._received.dtype).tolist()
+        return rounded
+
+    def go_without(self, slots: Collection[int]) -> None:
+        """The last sum was the last one of these workers: another one may lead from now on."""
+        self.present = [slot for slot in self.present if slot not in slots]
+        self.leader = min(self.present, default=self.leader)
+
+
+def trailer_length(workers: Workers, parameters: int) -> int:
+    """Number of values behind the gradients: the trailer, and behind it what workers tell each other."""
+    return length(workers.count, parameters) + workers.told * workers.count
 
 
 def length(workers: int, parameters: int) -> int:

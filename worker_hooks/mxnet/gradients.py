@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 
 from dynamix_ps.comm import Comm
 from dynamix_ps.errors import TrainingError
-from worker_hooks.exchange import trailer
-from worker_hooks.exchange.gradient_exchange import Bucket, GradientExchange, group_parameters, trailer_length
+from worker_hooks.exchange.gradient_exchange import Bucket, GradientExchange, group_parameters
+from worker_hooks.exchange.trailer import Contribution, trailer_length
 from worker_hooks.workers import Workers
 
 
@@ -192,7 +192,7 @@ class MXNetExchange(GradientExchange):
         for bucket in self._buckets:
             bucket.add_up()
 
-    def send_rest(self, contribute: Callable[[float], Sequence[trailer.Contribution]]) -> None:
+    def send_rest(self, contribute: Callable[[float], Sequence[Contribution]]) -> None:
         self._buckets[-1].write_statistics(self._share)
         super().send_rest(contribute)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -41,24 +41,22 @@ class TorchBucket(Bucket):
         statistics: Sequence[torch.Tensor] = (),
         trailer_values: int = 0,
     ) -> None:
-        self.name = name
-        self.parameters, self._model_statistics = parameters, statistics
+        self.name, self.parameters = name, parameters
         first = parameters[0]
-        gradients = sum(p.numel() for p in parameters)
-        values = gradients + sum(s.numel() for s in statistics)
-        dtype = _SUMMED_AS.get(first.dtype, first.dtype)
-        self._like = torch.empty(0, dtype=dtype, device=first.device)  # type and device of the sum
-        self._values = values + trailer_values
-        if first.device.type == "cpu" or not comm.sums_on(first.device.type):
-            self.memory = comm.allocate(self._values, str(dtype).removeprefix("torch."))
-            if first.device.type != "cpu":
+        dtype, device = _SUMMED_AS.get(first.dtype, first.dtype), first.device
+        self.rounded = sum(p.numel() for p in parameters)
+        self.trailer_begin = self.rounded + sum(s.numel() for s in statistics)
+        length = self.trailer_begin + trailer_values
+        on_cpu = device.type == "cpu"
+        if on_cpu or not comm.sums_on(device.type):
+            self.memory = comm.allocate(length, str(dtype).removeprefix("torch."))
+            if not on_cpu:
                 comm.travels_through(name, self.memory)
-        places = self._new_places()
-        sent = torch.zeros_like(places.buffer) if comm.sends_again else None
-        self._sent_places = None if sent is None else Places(sent, parameters, statistics)
-        self._use(places)
-        self.size_bytes = self.buffer.nbytes
-        self.trailer_begin, self.rounded = values, gradients
+        buffer = torch.from_numpy(self.memory) if on_cpu else torch.zeros(length, dtype=dtype, device=device)
+        places = Places(buffer, parameters, statistics)
+        own = Places(torch.zeros_like(buffer), parameters, statistics) if comm.sends_again else places
+        self._use(places, own)
+        self.size_bytes = buffer.nbytes
         self._missing: set[int] = set()  # numbers of parameters
         self._weight, self._has_samples = 0.0, False
         self.carried: dict[torch.nn.Parameter, torch.Tensor] = {}
@@ -67,24 +65,20 @@ class TorchBucket(Bucket):
         self._apart: set[int] = set()  # numbers of parameters whose gradients are tensors of the script
         self._copies = False  # gradients have memory of their own, because the script keeps some
 
-    def _new_places(self) -> Places:
-        if self._like.device.type == "cpu":
-            buffer = torch.from_numpy(self.memory)
-        else:
-            buffer = self._like.new_zeros(self._values)
-        return Places(buffer, self.parameters, self._model_statistics)
+    def _use(self, places: Places, own: Places) -> None:
+        self._places, self._own_places = places, own
+        self.buffer, self.own = places.buffer, own.buffer
 
-    def _use(self, places: Places) -> None:
-        self._places, self._own_places = places, self._sent_places or places
-        self.buffer, self.own = self._places.buffer, self._own_places.buffer
-        self.views, self.own_views = self._places.views, self._own_places.views
+    def own_gradients(self) -> Iterator[tuple[torch.nn.Parameter, torch.Tensor]]:
+        """Of this process, times its weight, before the sum."""
+        return zip(self.parameters, self._own_places.views, strict=True)
 
     def open(self, weight: float, has_samples: bool) -> None:
         self._weight, self._has_samples = weight, has_samples
         self._apart, keeps = self._places.look()
         if keeps and not self._copies:
-            self._places.leave(self.memory)
-            self._use(self._new_places())
+            before, places = self._places, self._places.leave(self.memory)
+            self._use(places, places if self._own_places is before else self._own_places)
             self._copies = True
         self._missing = set(range(len(self.parameters)))
         self.in_place = not (self._has_halves or self._copies or self._apart)
@@ -104,7 +98,7 @@ class TorchBucket(Bucket):
                 "and call run.backward() once for the sum of all losses"
             )
         self._missing.discard(number)
-        parameter, place = self.parameters[number], self.own_views[number]
+        parameter, place = self.parameters[number], self._own_places.views[number]
         if gradient.requires_grad:
             gradient = gradient.detach()
         if gradient.is_sparse:
@@ -119,7 +113,7 @@ class TorchBucket(Bucket):
         if self.carried and (more := self.carried.pop(parameter, None)) is not None:
             place.add_(more)
         if parameter.dtype == place.dtype and not self._copies and number not in self._apart:
-            parameter.grad = self.views[number]
+            parameter.grad = self._places.views[number]
         return not self._missing
 
     def is_full(self) -> bool:
@@ -135,9 +129,9 @@ class TorchBucket(Bucket):
             if self._has_samples and parameter.grad is not None:
                 self.take(number, parameter.grad)  # an earlier backward outside run.backward() has accumulated it
             elif (more := self.carried.pop(parameter, None)) is not None:
-                self.own_views[number].copy_(more)
+                self._own_places.views[number].copy_(more)
             else:
-                self.own_views[number].zero_()
+                self._own_places.views[number].zero_()
                 self.present[number] = False
         self._missing.clear()
 
@@ -147,7 +141,7 @@ class TorchBucket(Bucket):
         They stay where they are, scaled, so that the script can still drop them by zero_grad(). Where this worker has
         no samples they are set aside, because the gradients of the next batch count for nothing.
         """
-        for number, (parameter, place) in enumerate(zip(self.parameters, self.views, strict=True)):
+        for number, (parameter, place) in enumerate(zip(self.parameters, self._places.views, strict=True)):
             if parameter.grad is None:
                 continue
             if before and weight:
@@ -220,7 +214,7 @@ class TorchBucket(Bucket):
                 parameter.grad = None  # a worker without samples may have one that counts for nothing
 
     def _deliver(self, number: int) -> None:
-        parameter, place = self.parameters[number], self.views[number]
+        parameter, place = self.parameters[number], self._places.views[number]
         gradient, apart = parameter.grad, self._copies or number in self._apart
         if apart and gradient is not None and not gradient.is_sparse:
             gradient.copy_(place)

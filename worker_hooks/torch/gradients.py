@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from dynamix_ps.comm import Comm
 from dynamix_ps.errors import TrainingError
-from worker_hooks.exchange import trailer
-from worker_hooks.exchange.gradient_exchange import GradientExchange, trailer_length
+from worker_hooks.exchange.gradient_exchange import GradientExchange
+from worker_hooks.exchange.trailer import REACHED, trailer_length
 from worker_hooks.torch.bucket import TorchBucket, layout_buckets
 from worker_hooks.torch.gradient_hooks import GradientHooks, OwnHook
 from worker_hooks.workers import Workers
@@ -92,11 +92,7 @@ class TorchExchange(GradientExchange):
 
     def gradient(self) -> dict[torch.nn.Parameter, torch.Tensor]:
         """Of this process, times its weight, before the sum: in the `contribute` of `send_rest`."""
-        return {
-            parameter: place
-            for bucket in self._buckets
-            for parameter, place in zip(bucket.parameters, bucket.own_views, strict=True)
-        }
+        return {parameter: place for bucket in self._buckets for parameter, place in bucket.own_gradients()}
 
     def send_rest(self, contribute: Any) -> None:
         self._script_hooks.close_sum()
@@ -114,15 +110,13 @@ class TorchExchange(GradientExchange):
         reached = self._script_hooks.reached
         if not reached:
             return present
-        return present + trailer.REACHED * np.array([parameter in reached for parameter in self._bucket_of])
+        return present + REACHED * np.array([parameter in reached for parameter in self._bucket_of])
 
     def after_sum(self) -> None:
         if not self._script_hooks.are_there:
             return
         parameters = list(self._bucket_of)  # whose hooks wait on this worker or on another one:
-        self._script_hooks.after_sum(
-            parameters[number] for number in trailer.reached(self._received, self._workers.count)
-        )
+        self._script_hooks.after_sum(parameters[number] for number in self.trailer.reached())
 
     def carry(self, before: float, weight: float) -> None:
         """What backward has accumulated is of batches with weight `before`; the next one has `weight`."""

@@ -71,15 +71,16 @@ class Places:
             return False
         return sys.getrefcount(gradient) > self._references_of_gradient or _tensors_on(gradient) > 1
 
-    def leave(self, memory: NDArray[Any] | None) -> None:
-        """All tensors in `memory`, which `buffer` is in, get other memory, with the same values.
+    def leave(self, memory: NDArray[Any] | None) -> Places:
+        """All tensors in `memory`, which `buffer` is in, get other memory, with the same values. Returns new places.
 
-        On a GPU nothing is copied: the next buffer is another one there.
+        On a GPU nothing is copied: the new places are in another buffer there.
 
         Raises TrainingError if there is no memory for it.
         """
+        statistics = [statistic for statistic, _ in self.statistics]
         if self.buffer.device.type != "cpu":
-            return
+            return Places(torch.zeros_like(self.buffer), self._parameters, statistics)
         _left.append(memory)
         needed_bytes, state = self.buffer.nbytes, os.statvfs(_SHARED_MEMORY)
         if needed_bytes > state.f_bavail * state.f_frsize:
@@ -88,6 +89,7 @@ class Places:
                 "bytes of them; keep copies (parameter.grad.clone()), or make it larger"
             )
         self.buffer.untyped_storage().share_memory_()
+        return Places(torch.from_numpy(memory), self._parameters, statistics)
 
 
 def _tensors_on(buffer: torch.Tensor) -> int:

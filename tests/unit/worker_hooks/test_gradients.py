@@ -328,7 +328,7 @@ def test_who_adds_nothing_has_its_samples_of_the_weights_as_the_sum_has_those_of
     net(torch.zeros(1, 6)).sum().backward()
     exchange.send_rest(lambda grad_sq: [mine(1)._replace(weights=weights)])
     view = exchange.receive(lambda waited_s: None)
-    assert view.weights == tuple((one,) for one in exchange.as_summed(weights))
+    assert view.weights == tuple((one,) for one in exchange.trailer.as_summed(weights))
     assert abs(view.weights[0][0] - weights[0]) > 1e-3
 
 
@@ -339,7 +339,7 @@ def test_buckets_keep_reverse_order_size_and_type():
     comms: list[SumInMemory] = []
     comms += [SumInMemory(rank, comms) for rank in range(2)]
     buckets = layout_buckets(parameters, [], 16, comms[0], "p", behind=trailer.length(2, 3))
-    assert [sum(view.numel() for view in b.views) for b in buckets] == [2, 4, 4]
+    assert [b.rounded for b in buckets] == [2, 4, 4]
     assert [b.buffer.numel() for b in buckets] == [2, 4, 4 + trailer.length(2, 3)]
     assert buckets[0].buffer.dtype == torch.float64
 
@@ -362,8 +362,8 @@ def test_workers_tell_each_other_numbers_behind_the_trailer() -> None:
     ]
     x, y = torch.randn(8, 6, dtype=torch.float64), torch.arange(8) % 3
     for rank, (net, exchange) in enumerate(zip(nets, exchanges, strict=True)):
-        exchange.telling = np.zeros((3, 2))
-        exchange.telling[:, rank] = (1, 20, 300) if rank else (0.5, 0, 0.25)
+        exchange.trailer.telling = np.zeros((3, 2))
+        exchange.trailer.telling[:, rank] = (1, 20, 300) if rank else (0.5, 0, 0.25)
         exchange.begin(0.5, measure_norm=False)
         part = slice(4 * rank, 4 * rank + 4)
         nn.functional.cross_entropy(net(x[part]), y[part]).backward()
@@ -372,7 +372,7 @@ def test_workers_tell_each_other_numbers_behind_the_trailer() -> None:
     nn.functional.cross_entropy(single(x), y).backward()
     for exchange in exchanges:
         assert exchange.receive(lambda waited_s: None).worker_samples == (4, 4)
-        assert exchange.told.tolist() == [[0.5, 1], [0, 20], [0.25, 300]]
+        assert exchange.trailer.told.tolist() == [[0.5, 1], [0, 20], [0.25, 300]]
         exchange.deliver()
     for net in nets:
         for got, wanted in zip(net.parameters(), single.parameters(), strict=True):

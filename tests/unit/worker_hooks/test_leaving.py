@@ -75,7 +75,8 @@ def train(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., tupl
                 ending_ranks=tuple(sorted(ends.get(iteration, ()))),
                 leaving_ranks=tuple(sorted({*view.leaving_ranks, *votes.get(iteration, ())} & set(there))),
             )
-            run.training.sums.exchange.present, run.training.sums.exchange.leader = there, there[0]
+            trailer = run.training.sums.exchange.trailer
+            trailer.present, trailer.leader = there, there[0]
             return view
 
         monkeypatch.setattr(run.training.sums.exchange, "receive", of_all)
