@@ -120,6 +120,13 @@ def read_until(process: subprocess.Popen[str], text: str) -> str:
     raise AssertionError(f"{text!r} never came; got:\n{seen}")
 
 
+def ends(process: subprocess.Popen[str], exit_code: int, seen: str = "", limit_s: float = 60.0) -> str:
+    """Wait for the end of a process; returns all output, after what was `seen` of it."""
+    output = seen + process.communicate(timeout=limit_s)[0]
+    assert process.returncode == exit_code, output
+    return output
+
+
 def scratch_of(run_id: str) -> list[Path]:
     """The scratch folder of a run, while it is there."""
     return list(Path(tempfile.gettempdir()).glob(f"dynamix-{run_id}-*"))

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.launching import cluster_file, dynamix, environment
+from tests.launching import cluster_file, dynamix, ends, environment
 
 QUIET = "batch: {min: 1}\nmetrics: {network: off, tensorboard: false, prometheus_port: null}\n"
 
@@ -19,8 +19,7 @@ QUIET = "batch: {min: 1}\nmetrics: {network: off, tensorboard: false, prometheus
 def test_the_others_see_what_worker_0_has_written(plane: str, tmp_path: Path) -> None:
     file = cluster_file(tmp_path, QUIET, workers="[{batch: 24}, {batch: 8}]", comm=plane)
     process = dynamix("launch", "-c", str(file), "--", "python", "-m", "tests.cases.scripts.prepared", cwd=tmp_path)
-    output, _ = process.communicate(timeout=100)
-    assert process.returncode == 0, output
+    ends(process, 0, limit_s=100)
     for rank in range(2):
         assert seen(tmp_path, rank) == ["written once", [rank, 2], [rank, 2]]
 

@@ -9,7 +9,7 @@ import pytest
 from benchmarks.studies.membership.decided_windows import read_lines
 from dynamix_ps.run_record.run_folder import RunFolder
 from tests.cases.scripts.small_data import ITERATIONS
-from tests.launching import cluster_file, dynamix
+from tests.launching import cluster_file, dynamix, ends
 
 FILE = """\
 batch: {min: 4, max: 256}
@@ -24,8 +24,7 @@ def run_of(folder: Path, plane: str, policy: str, command: str, *options: str) -
     extra = f"{FILE}policy: {{name: {policy}}}\n"
     file = cluster_file(folder, extra, workers="[{batch: 16}, {batch: 16}]", comm=plane, mode="adapt")
     process = dynamix(command, "-c", str(file), *options, *SCRIPT, cwd=folder)
-    output, _ = process.communicate(timeout=100)
-    assert process.returncode == 0, output
+    ends(process, 0, limit_s=100)
     return RunFolder(next(path.parent for path in folder.rglob("workers")))
 
 

@@ -21,7 +21,7 @@ from dynamix_ps.launch.cleanup.release import release_stale
 from dynamix_ps.run_record.run_folder import RunFolder
 from tests.hosts.noticed_host import UNTIL_ONE_IS_GONE
 from tests.integration.membership.elastic_story import DOUBLE, Story
-from tests.launching import assert_nothing_left, dynamix, run_id_in, wait_for
+from tests.launching import assert_nothing_left, dynamix, ends, run_id_in, wait_for
 
 pytestmark = [
     pytest.mark.timeout(150),
@@ -116,14 +116,12 @@ def test_a_host_is_lost_whole_and_comes_back(tmp_path: Path) -> None:
     with elastic_job(tmp_path, COME_BACK, **options) as job:
         job.there(0, 2, 3)
         leaving = dynamix("leave", "2", cwd=tmp_path)
-        told, _ = leaving.communicate(timeout=60)
-        assert leaving.returncode == 0, told
+        told = ends(leaving, 0)
         job.there(0, 1, 3)
         job.switch_off()
         job.there(0, 1)
         asking = dynamix("join", "3", cwd=tmp_path)
-        told, _ = asking.communicate(timeout=60)
-        assert asking.returncode == 3, told
+        told = ends(asking, 3)
         assert "worker 3: its host c is not back" in told and "the host is off" in told
         job.switch_on()
         both = [dynamix("join", rank, cwd=tmp_path) for rank in ("2", "3")]

@@ -16,8 +16,8 @@ from dynamix_ps.launch.cleanup.release import processes_of
 from tests.hosts.slurm_cluster import SlurmCluster
 from tests.hosts.slurm_cluster import unavailable as no_slurm
 from tests.hosts.test_ssh import ENDS, TRAINS, agents_of, gone_within, read_until_all_train, runs
-from tests.hosts.three_hosts import Launchers, ThreeHosts, cluster_file, ends, three_workers
-from tests.launching import HOOK, assert_nothing_left, kill_all, reapers_of, run_id_in, wait_for
+from tests.hosts.three_hosts import Launchers, ThreeHosts, cluster_file, three_workers
+from tests.launching import HOOK, assert_nothing_left, ends, kill_all, reapers_of, run_id_in, wait_for
 
 pytestmark = pytest.mark.timeout(180)
 LOST = "node-2"

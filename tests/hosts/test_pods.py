@@ -22,9 +22,9 @@ from tests.hosts.noticed_host import NoticedHost
 from tests.hosts.shown_commands import shown_words
 from tests.hosts.test_encryption import captured
 from tests.hosts.test_ssh import TOLD, TRAINS, gone_within, read_until_all_train
-from tests.hosts.three_hosts import Launchers, ends
+from tests.hosts.three_hosts import Launchers
 from tests.job_secret import job_secret
-from tests.launching import HOOK, assert_nothing_left, begun, environment, read_until, run_id_in, run_to_end
+from tests.launching import HOOK, assert_nothing_left, begun, ends, environment, read_until, run_id_in, run_to_end
 from tests.manifest_schemas import assert_valid, jobs_of
 
 pytestmark = [
@@ -76,8 +76,7 @@ class Pods:
     def launch(self) -> subprocess.Popen[str]:
         """The launcher's pod: first what waits for the agents, then the launcher."""
         waited = self._start(NODES[0], self._waiting)
-        output, _ = waited.communicate(timeout=60)
-        assert waited.returncode == 0, output
+        ends(waited, 0)
         return self._start(NODES[0], self._launcher)
 
     def agent(self, node: str) -> subprocess.Popen[str]:

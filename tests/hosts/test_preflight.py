@@ -10,8 +10,8 @@ import pytest
 
 from benchmarks.testbed.commands import run
 from benchmarks.testbed.ssh_hosts import unavailable
-from tests.hosts.three_hosts import ADDRESSES, HOSTS, LOGIN, ThreeHosts, cluster_file, ends
-from tests.launching import HOOK, assert_nothing_left, run_id_in
+from tests.hosts.three_hosts import ADDRESSES, HOSTS, LOGIN, ThreeHosts, cluster_file
+from tests.launching import HOOK, assert_nothing_left, ends, run_id_in
 
 pytestmark = [
     pytest.mark.timeout(90),

@@ -16,23 +16,14 @@ import pytest
 from benchmarks.testbed.ssh_hosts import unavailable
 from dynamix_ps.launch.cleanup.release import processes_of
 from tests.hosts.shown_commands import shown_words
-from tests.hosts.three_hosts import (
-    HOSTS,
-    LOGIN,
-    Launchers,
-    ThreeHosts,
-    cluster_file,
-    ends,
-    lines_of,
-    ssh_clients,
-    summary_in,
-)
+from tests.hosts.three_hosts import HOSTS, LOGIN, Launchers, ThreeHosts, cluster_file, lines_of, ssh_clients, summary_in
 from tests.launching import (
     HOOK,
     ROOT,
     assert_nothing_left,
     command_line,
     dynamix,
+    ends,
     kill_all,
     read_until,
     reapers_of,

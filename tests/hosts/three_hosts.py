@@ -89,13 +89,6 @@ def ssh_clients(launcher: subprocess.Popen[str]) -> dict[str, int]:
     return {word: int(pid) for pid, line in words.items() if line[0] == str(SSH) for word in line if word in HOSTS}
 
 
-def ends(launcher: subprocess.Popen[str], exit_code: int, seen: str = "", limit_s: float = 60.0) -> str:
-    """Wait for the end of a launcher; returns all output, after what was `seen` of it."""
-    output = seen + launcher.communicate(timeout=limit_s)[0]
-    assert launcher.returncode == exit_code, output
-    return output
-
-
 def three_workers(folder: Path, script: str) -> Path:
     """A cluster file that names no hosts."""
     return cluster_file(folder, script, {}, (64, 64, 64))

@@ -17,7 +17,7 @@ import pytest
 from dynamix_ps.config.load import load_config
 from tests.hosts.shown_commands import shown_commands
 from tests.integration.training.small_training import NEEDS_MXNET
-from tests.launching import ROOT, dynamix, environment, run_to_end
+from tests.launching import ROOT, dynamix, ends, environment, run_to_end
 
 pytestmark = pytest.mark.timeout(240)
 
@@ -40,8 +40,7 @@ def blocks(language: str) -> list[str]:
 def launched(folder: Path, config: str, *command: str) -> tuple[str, dict[str, object]]:
     """What a whole `dynamix launch` in this checkout printed, and its summary."""
     process = dynamix("launch", "-c", config, "--run-dir", str(folder / "runs"), "--", *command, cwd=ROOT)
-    output, _ = process.communicate()
-    assert process.returncode == 0, output
+    output = ends(process, 0, limit_s=200)
     summary: dict[str, object] = json.loads((folder / "runs" / "latest" / "summary.json").read_text())
     return output, summary
 

@@ -23,6 +23,7 @@ from tests.launching import (
     assert_nothing_left,
     cluster_file,
     dynamix,
+    ends,
     environment,
     kill_all,
     read_until,
@@ -172,8 +173,7 @@ def test_output_of_any_kind_is_survived(tmp_path: Path) -> None:
 )
 def test_what_can_be_known_before_is_told_before(tmp_path: Path, arguments: list[str], code: int, message: str) -> None:
     process = dynamix("launch", "-c", str(cluster_file(tmp_path)), *arguments, cwd=tmp_path)
-    output, _ = process.communicate()
-    assert process.returncode == code, output
+    output = ends(process, code, limit_s=100)
     assert message in output
     assert "Traceback" not in output
     assert not (tmp_path / "runs").exists()
@@ -187,8 +187,7 @@ def test_a_checkpoint_of_the_latest_run_is_found_before_latest_becomes_the_new_r
     file, worker = str(cluster_file(tmp_path)), str(script(tmp_path, resumes))
     arguments = ("--resume", "runs/latest/checkpoints/last.pt", "--", "python", worker)
     process = dynamix("launch", "-c", file, *arguments, cwd=tmp_path)
-    output, _ = process.communicate()
-    assert process.returncode == 0, output
+    output = ends(process, 0, limit_s=100)
     assert f"from {first}/checkpoints/last.pt True" in output
     assert (tmp_path / "runs" / "latest").resolve() != first
 
@@ -209,8 +208,7 @@ def test_a_taken_port_is_exit_code_3_and_names_its_owner(tmp_path: Path) -> None
         file = tmp_path / "c.yaml"
         file.write_text(f"name: t\nrun_dir: {tmp_path}/runs\ncomm: local\ncluster: {{port: {port}, workers: [{{}}]}}\n")
         process = dynamix("launch", "-c", str(file), "--", "true", cwd=tmp_path)
-        output, _ = process.communicate()
-    assert process.returncode == 3, output
+        output = ends(process, 3, limit_s=100)
     assert f"port {port} on 127.0.0.1 is in use by" in output
     assert f"(pid {os.getpid()})" in output
     assert summary_of(tmp_path / "runs" / "latest")["exit_code"] == 3
@@ -221,8 +219,7 @@ def test_a_dry_run_prints_lines_a_shell_can_run_and_starts_nothing(tmp_path: Pat
     arguments = ["python", "-c", "import sys; print(sys.argv[1:])", *WEIRD]
     file = cluster_file(tmp_path, mode="adapt", workers="[{}, {}]", comm="byteps")
     process = dynamix("launch", "-c", str(file), "--dry-run", "--", *arguments, cwd=tmp_path)
-    output, _ = process.communicate()
-    assert process.returncode == 0, output
+    output = ends(process, 0, limit_s=100)
     assert not (tmp_path / "runs").exists()
     last = output.partition("# worker-1\n")[2]
     assert output.count("DMLC_ROLE=") == 4

@@ -17,7 +17,7 @@ import pytest
 from dynamix_ps.launch.cleanup.release import processes_of
 from dynamix_ps.run_record.run_folder import RunFolder
 from tests.integration.training.small_training import NEEDS_MXNET
-from tests.launching import assert_nothing_left, dynamix, kill_all, read_until, run_id_in, scratch_of, wait_for
+from tests.launching import assert_nothing_left, dynamix, ends, kill_all, read_until, run_id_in, scratch_of, wait_for
 
 pytestmark = pytest.mark.timeout(180)
 
@@ -197,7 +197,6 @@ def test_a_script_without_hooks_runs_too(tmp_path: Path) -> None:
     )
     arguments = ["launch", "-c", "cluster.yaml", "--mode", "off", "--", "python", "plain.py"]
     process = dynamix(*arguments, cwd=tmp_path)
-    output, _ = process.communicate()
-    assert process.returncode == 0, output
+    output = ends(process, 0, limit_s=150)
     assert output.count("sum is right") == 2
     assert_nothing_left(run_id_in(output))

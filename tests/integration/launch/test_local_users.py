@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.launching import assert_nothing_left, cluster_file, dynamix, run_id_in, script
+from tests.launching import assert_nothing_left, cluster_file, dynamix, ends, run_id_in, script
 
 pytestmark = pytest.mark.timeout(90)
 
@@ -37,8 +37,7 @@ def test_secrets_of_a_run_stand_in_no_argument_no_log_and_no_file_that_others_re
     told = tmp_path / "told.json"
     command = ("launch", "-c", str(file), "--", "python", str(script(tmp_path, LOOK_AROUND)), str(told))
     process = dynamix(*command, cwd=tmp_path)
-    output, _ = process.communicate()
-    assert process.returncode == 0, output
+    output = ends(process, 0, limit_s=100)
     seen = json.loads(told.read_text())
     assert any("server_hooks" in line or "bpslaunch" in line for line in seen["arguments"])
     for name, secret in seen["secrets"].items():

@@ -22,7 +22,7 @@ from dynamix_ps.arbitrator.journal import DECISIONS
 from dynamix_ps.run_record.json_lines import JsonLinesTail
 from dynamix_ps.run_record.run_folder import RunFolder
 from tests.integration.training.replay import replayed
-from tests.launching import assert_nothing_left, dynamix, launch_by, run_id_in
+from tests.launching import assert_nothing_left, dynamix, ends, launch_by, run_id_in
 
 SAMPLES, WORKERS = 400, 4
 PLAIN = f"""\
@@ -230,9 +230,7 @@ class Story:
 
 def trained(story: Story) -> dict[str, Any]:
     """Train to the end, which must be a good one. Returns the summary."""
-    job = story.launch()
-    output, _ = job.communicate(timeout=200)
-    assert job.returncode == 0, output
+    ends(story.launch(), 0, limit_s=200)
     record = RunFolder((story.folder / "runs" / "latest").resolve())
     assert_nothing_left(run_id_in(record.path.name))
     summary: dict[str, Any] = json.loads(record.summary_json.read_text())

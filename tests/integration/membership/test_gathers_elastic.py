@@ -9,7 +9,7 @@ import pytest
 
 from tests.integration.membership.elastic_story import Story
 from tests.integration.membership.test_workers_enter import join_when_left, story_of
-from tests.launching import assert_nothing_left, run_id_in
+from tests.launching import assert_nothing_left, ends, run_id_in
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -35,8 +35,7 @@ def test_one_leaves_and_comes_back(tmp_path: Path, comm: str) -> None:
     story = gathering(story_of(tmp_path, {2: 30}, "SIGUSR1", comm=comm))
     job = story.launch()
     join_when_left(tmp_path, job, "worker 2 has entered; 4 workers go on from iteration ")
-    output, _ = job.communicate(timeout=100)
-    assert job.returncode == 0, output
+    ends(job, 0, limit_s=100)
     story.check([1, 0, 2, 3], rtol=1e-9)
     assert_nothing_left(run_id_in((tmp_path / "runs" / "latest").resolve().name))
 

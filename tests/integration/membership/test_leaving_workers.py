@@ -9,7 +9,7 @@ import pytest
 
 from dynamix_ps.run_record.run_folder import RunFolder
 from tests.integration.membership.elastic_story import Story
-from tests.launching import assert_nothing_left, dynamix, run_id_in, wait_for
+from tests.launching import assert_nothing_left, dynamix, ends, run_id_in, wait_for
 
 pytestmark = pytest.mark.timeout(240)
 
@@ -82,9 +82,7 @@ def test_a_second_sigterm_is_a_loss_and_a_leave_that_leaves_too_few_is_refused(t
         "(1, 40): lambda: signals(signal.SIGUSR1)}"
     )
     story = story_of(tmp_path, acts)
-    job = story.launch()
-    output, _ = job.communicate(timeout=200)
-    assert job.returncode == 0, output
+    output = ends(story.launch(), 0, limit_s=200)
     story.check([0, 1])
     story.check_epochs(0)
     assert "worker 1 cannot leave: 1 of 2 workers would stay, and elastic.min_workers is 2" in output

@@ -11,7 +11,7 @@ import pytest
 from dynamix_ps.run_record.json_lines import JsonLinesTail
 from dynamix_ps.run_record.run_folder import RunFolder
 from tests.integration.membership.elastic_story import KILL_ARBITRATOR, Story
-from tests.launching import assert_nothing_left, run_id_in
+from tests.launching import assert_nothing_left, ends, run_id_in
 
 pytestmark = pytest.mark.timeout(240)
 
@@ -31,9 +31,7 @@ def fault(rank, iteration):
 def test_the_others_go_on_to_the_result_of_one_process(comm: str, tmp_path: Path) -> None:
     """First an ordinary worker is lost, then the arbitrator, and while it is away the worker that leads."""
     story = Story(tmp_path, None, FAULT, epochs=6, comm=comm)
-    job = story.launch()
-    output, _ = job.communicate(timeout=200)
-    assert job.returncode == 0, output
+    ends(story.launch(), 0, limit_s=200)
     present = [one["present"] for one in story.sums(1)]
     assert present == [[0, 1, 2, 3]] * 30 + [[0, 1, 3]] * 30 + [[1, 3]] * (len(present) - 60)
     story.check_epochs(1)

@@ -8,7 +8,7 @@ import pytest
 
 from dynamix_ps.run_record.run_folder import RunFolder
 from tests.integration.membership.elastic_story import SAMPLES, Story
-from tests.launching import assert_nothing_left, run_id_in
+from tests.launching import assert_nothing_left, ends, run_id_in
 
 pytestmark = pytest.mark.timeout(240)
 
@@ -40,9 +40,7 @@ def fault(rank, iteration):
 def test_the_others_go_on_to_the_result_of_one_process(wire: str, rtol: float, tmp_path: Path) -> None:
     """After the loss, those that are left lay the buckets out anew for the layer that is thawed."""
     story = Story(tmp_path, ITERATIONS, FAULT, MODEL, wire)
-    job = story.launch()
-    output, _ = job.communicate(timeout=200)
-    assert job.returncode == 0, output
+    ends(story.launch(), 0, limit_s=200)
     present = [one["present"] for one in story.sums(1)]
     assert present == [[0, 1, 2, 3]] * LOST_IN + [[0, 1, 3]] * (ITERATIONS - LOST_IN)
     story.check([0, 1, 3], rtol)

@@ -14,7 +14,7 @@ import pytest
 from benchmarks.studies.membership import decided_windows
 from dynamix_ps.run_record.run_folder import RunFolder
 from tests.integration.membership.elastic_story import DOUBLE, KILL_SERVER, PLAIN, Story
-from tests.launching import assert_nothing_left, dynamix, run_id_in, wait_for
+from tests.launching import assert_nothing_left, dynamix, ends, run_id_in, wait_for
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -80,9 +80,7 @@ def join_when_left(folder: Path, job: Any, words: str, rank: int = 2) -> None:
 def test_a_restart_enters(tmp_path: Path, killed: dict[int, int], server_at: int, keep: str, prefetch: int) -> None:
     """The second time the one that leads is lost, and so is another; and batches are prepared ahead."""
     story = story_of(tmp_path, killed, "SIGKILL", keep, prefetch, server_at)
-    job = story.launch()
-    output, _ = job.communicate(timeout=260)
-    assert job.returncode == 0, output
+    ends(story.launch(), 0, limit_s=260)
     story.check([1, 0, 2, 3], rtol=1e-9)
     story.check_epochs(1)
     sums = story.sums(1)  # of a worker that was there all the time
@@ -126,8 +124,7 @@ def fault(rank, iteration):
 def test_a_restart_enters_where_the_launcher_has_no_files_left(tmp_path: Path) -> None:
     story = story_of(tmp_path, {2: 30}, "SIGKILL", comm="gloo")
     job = replace(story, fault=story.fault + NO_FILES.replace("KILLED", "{2: 30}")).launch()
-    output, _ = job.communicate(timeout=260)
-    assert job.returncode == 0, output
+    output = ends(job, 0, limit_s=260)
     assert output.count("open files of the launcher") >= 1, output
     story.check([1, 0, 2, 3], rtol=1e-9)
     folder = RunFolder((tmp_path / "runs" / "latest").resolve())
@@ -157,9 +154,7 @@ def fault(rank, iteration):
 def test_it_begins_again_when_one_of_both_is_lost_while_it_follows(tmp_path: Path, struck: int) -> None:
     story = story_of(tmp_path, {2: 30}, "SIGKILL")
     story = replace(story, fault=story.fault + WHILE_FOLLOWING.replace("STRUCK", str(struck)))
-    job = story.launch()
-    output, _ = job.communicate(timeout=260)
-    assert job.returncode == 0, output
+    ends(story.launch(), 0, limit_s=260)
     assert (tmp_path / "killed-while-following").exists()
     story.check([1, 0, 2, 3], rtol=1e-9)
     story.check_epochs(1)
@@ -194,8 +189,7 @@ def test_it_enters_though_the_one_it_follows_leaves(tmp_path: Path, by: str) -> 
     job = story.launch()
     if not restarts:
         join_when_left(tmp_path, job, "worker 2 has entered; 3 workers go on from iteration ")
-    output, _ = job.communicate(timeout=260)
-    assert job.returncode == 0, output
+    ends(job, 0, limit_s=260)
     story.check([1, 2, 3], rtol=1e-9)
     story.check_epochs(1)
     folder = RunFolder((tmp_path / "runs" / "latest").resolve())
@@ -218,9 +212,7 @@ def test_where_nobody_can_follow_the_others_wait_for_the_copy(
     tmp_path: Path, comm: str, killed: dict[int, int], keep: str, keys: str
 ) -> None:
     story = replace(story_of(tmp_path, killed, "SIGKILL", keep, comm=comm), keys=keys)
-    job = story.launch()
-    output, _ = job.communicate(timeout=260)
-    assert job.returncode == 0, output
+    ends(story.launch(), 0, limit_s=260)
     story.check([1, 0, 2, 3], rtol=1e-9)
     story.check_epochs(1)
     sums = story.sums(1)
@@ -260,9 +252,7 @@ def attached():
 def test_it_enters_a_ring_again_when_one_of_both_is_lost(tmp_path: Path, struck: int) -> None:
     story = story_of(tmp_path, {2: 30}, "SIGKILL", comm="gloo")
     story = replace(story, fault=story.fault + WHILE_ENTERING.replace("STRUCK", str(struck)))
-    job = story.launch()
-    output, _ = job.communicate(timeout=260)
-    assert job.returncode == 0, output
+    ends(story.launch(), 0, limit_s=260)
     assert (tmp_path / "killed-while-entering").exists()
     story.check([1, 0, 2, 3], rtol=1e-9)
     story.check_epochs(1)
@@ -287,9 +277,7 @@ def enough():
 def test_one_with_another_cluster_file_is_refused_and_the_others_go_on(tmp_path: Path, comm: str) -> None:
     story = story_of(tmp_path, {2: 30}, "SIGKILL", comm=comm)
     story = replace(story, fault=story.fault + OTHER_FILE, elastic=", restarts: 1")
-    job = story.launch()
-    output, _ = job.communicate(timeout=260)
-    assert job.returncode == 0, output
+    ends(story.launch(), 0, limit_s=260)
     told = (f"cluster.workers[{slot}]: 6 (2 to 64) on worker 0, 6 (2 to 48) on worker 2" for slot in range(4))
     differ = "; ".join(("window: 5 on worker 0, 6 on worker 2", *told))
     said = f"error: the cluster files of the workers differ in {differ}; start all workers with the same file"
@@ -304,9 +292,7 @@ def test_one_with_another_cluster_file_is_refused_and_the_others_go_on(tmp_path:
 def test_sums_that_travel_in_half_precision_are_followed_bit_by_bit(tmp_path: Path) -> None:
     """Nobody can make them again: what they are is told by those that were in them."""
     story = replace(story_of(tmp_path, {2: 30}, "SIGKILL"), model=PLAIN, wire="bf16")
-    job = story.launch()
-    output, _ = job.communicate(timeout=260)
-    assert job.returncode == 0, output
+    ends(story.launch(), 0, limit_s=260)
     told, sums = story.sums(2), story.sums(1)
     assert told == sums[-len(told) :] and 2 not in told[0]["present"] and 2 in told[-1]["present"]
     story.check([1, 0, 2, 3], rtol=5e-2)
@@ -346,8 +332,7 @@ def test_plans_go_on_after_a_restart_and_after_the_command(tmp_path: Path, comm:
     story = Story(tmp_path, None, ONE_AFTER_THE_OTHER, DOUBLE, elastic=", restarts: 3", keys=keys, comm=comm)
     job = story.launch()
     join_when_left(tmp_path, job, "worker 3 has entered; 4 workers go on from iteration ", rank=3)
-    output, _ = job.communicate(timeout=200)
-    assert job.returncode == 0, output
+    ends(job, 0, limit_s=200)
     folder = RunFolder((tmp_path / "runs" / "latest").resolve())
     lines = decided_windows.read_lines(folder)
     entered = {line["iteration"] for line in lines if line["kind"] == "workers_entered"}
@@ -373,8 +358,7 @@ def test_one_that_has_left_comes_back_by_the_command(tmp_path: Path, comm: str) 
     story = story_of(tmp_path, {2: 30}, "SIGUSR1", comm=comm)
     job = story.launch()
     join_when_left(tmp_path, job, "worker 2 has entered; 4 workers go on from iteration ")
-    output, _ = job.communicate(timeout=100)
-    assert job.returncode == 0, output
+    ends(job, 0, limit_s=100)
     story.check([1, 0, 2, 3], rtol=1e-9)
     folder = RunFolder((tmp_path / "runs" / "latest").resolve())
     summary = json.loads(folder.summary_json.read_text())

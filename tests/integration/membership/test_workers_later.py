@@ -9,7 +9,7 @@ import pytest
 
 from dynamix_ps.run_record.run_folder import RunFolder
 from tests.integration.membership.elastic_story import DOUBLE, Story
-from tests.launching import assert_nothing_left, dynamix, run_id_in, wait_for
+from tests.launching import assert_nothing_left, dynamix, ends, run_id_in, wait_for
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -46,8 +46,7 @@ def test_a_job_grows_from_two_workers_to_four(
         asking = dynamix("join", rank, cwd=tmp_path)
         asked.append(asking.communicate(timeout=120)[0])
         assert asking.returncode == 0, asked[-1]
-    output, _ = job.communicate(timeout=100)
-    assert job.returncode == 0, output
+    ends(job, 0, limit_s=100)
     assert [told.partition(" workers")[0] for told in asked] == ["worker 2 has entered; 3", "worker 3 has entered; 4"]
     story.check([1, 2, 3], rtol=1e-9)
     story.check_epochs(1)
@@ -73,9 +72,7 @@ def test_a_job_grows_from_two_workers_to_four(
 
 def test_places_that_nobody_takes_change_nothing(tmp_path: Path) -> None:
     story = Story(tmp_path, 60, "def fault(rank, iteration): ...\n", elastic=", max_workers: 4", workers=2)
-    job = story.launch()
-    output, _ = job.communicate(timeout=120)
-    assert job.returncode == 0, output
+    ends(story.launch(), 0, limit_s=120)
     story.check([0, 1])
     sums = story.sums(0)
     assert len(sums) == 60 and all(one["present"] == [0, 1] for one in sums)

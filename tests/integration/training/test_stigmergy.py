@@ -10,7 +10,7 @@ import torch
 
 from dynamix_ps.run_record.run_folder import RunFolder
 from tests.integration.training.replay import replayed
-from tests.launching import assert_nothing_left, dynamix, run_id_in
+from tests.launching import assert_nothing_left, dynamix, ends, run_id_in
 
 SAMPLES, EPOCHS = 600, 20
 MODEL = f"""\
@@ -65,8 +65,7 @@ def test_workers_choose_their_own_sizes_and_come_to_the_result_of_one_process(tm
     (tmp_path / "cluster.yaml").write_text(CLUSTER.replace("COMM", comm))
     (tmp_path / "train.py").write_text(TRAIN)
     job = dynamix("launch", "-c", "cluster.yaml", "--", "python", "train.py", cwd=tmp_path)
-    output, _ = job.communicate(timeout=200)
-    assert job.returncode == 0, output
+    ends(job, 0, limit_s=200)
 
     written = [(tmp_path / f"sums-{rank}-from-0.jsonl").read_text() for rank in range(3)]
     assert written[0] == written[1] == written[2], "the same sizes in the same iterations"
@@ -103,8 +102,7 @@ def test_a_lost_worker_ends_the_job_by_name_and_a_resumed_one_chooses_sizes_agai
     again = dynamix(
         "launch", "-c", "cluster.yaml", "--resume", str(before.path / "checkpoints" / "last.pt"), *train, cwd=tmp_path
     )
-    output, _ = again.communicate(timeout=150)
-    assert again.returncode == 0, output
+    output = ends(again, 0, limit_s=150)
     steps = [
         [json.loads(line) for line in (tmp_path / f"sums-0-from-{begin}.jsonl").read_text().splitlines()]
         for begin in (0, saved)

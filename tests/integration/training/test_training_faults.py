@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.launching import assert_nothing_left, cluster_file, dynamix, kill_all, run_id_in, wait_for
+from tests.launching import assert_nothing_left, cluster_file, dynamix, ends, kill_all, run_id_in, wait_for
 
 pytestmark = pytest.mark.timeout(150)
 
@@ -81,8 +81,7 @@ def summary(folder: Path) -> dict:
 )
 def test_a_fault_in_training_ends_the_job_with_its_reason(tmp_path, started, fault, message):
     process = launch(tmp_path, started, fault)
-    output, _ = process.communicate(timeout=100)
-    assert process.returncode == 4, output
+    output = ends(process, 4, limit_s=100)
     assert re.search(message, output), output
     assert ("Traceback" in output) == (fault == "raises"), "only the user's own error has a traceback"
     assert summary(tmp_path)["exit_code"] == 4
@@ -95,8 +94,7 @@ def test_a_damaged_data_file_is_named(tmp_path, started):
     command = ["python", "-m", "benchmarks.workloads.train", "--path", str(tmp_path / "fashion_mnist.npz")]
     process = dynamix("launch", "-c", str(file), "--", *command, cwd=tmp_path)
     started.append(process)
-    output, _ = process.communicate(timeout=100)
-    assert process.returncode == 4, output
+    output = ends(process, 4, limit_s=100)
     assert re.search(r"error: .*fashion_mnist\.npz", output), output
     assert "Traceback" not in output
     assert_nothing_left(run_id_in(output))
@@ -171,8 +169,7 @@ def test_mode_off_trains_as_plain_byteps_does(tmp_path, started):
         file = cluster_file(folder, "batch: {min: 4}\n", workers="[{batch: 16}, {batch: 16}]", comm="byteps")
         process = dynamix("launch", "-c", str(file), "--", "python", "train.py", "none", cwd=folder)
         started.append(process)
-        output, _ = process.communicate(timeout=100)
-        assert process.returncode == 0, output
+        output = ends(process, 0, limit_s=100)
         outputs.append(weights(output))
     hook, plain = outputs
     assert len(hook) == len(plain) == 2
