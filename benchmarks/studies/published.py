@@ -45,7 +45,6 @@ from benchmarks.studies.clusters.stigmergy_page import figures_of as stigmergy_f
 from benchmarks.studies.kept_rows import read_rows
 from benchmarks.studies.language_models import gpt_cells, gpt_page
 from benchmarks.studies.membership.spot import answer as spot_answer
-from benchmarks.studies.membership.spot import read as read_spot
 from benchmarks.studies.rehearsed_cells import Cell, Name, Table, outcome_of
 from benchmarks.suite.contenders import BY_HAND
 from benchmarks.suite.statistics import OURS, STATIC, Race, difference, final_value, relative_time
@@ -96,7 +95,7 @@ def in_sentences() -> dict[str, list[str]]:
     scaling = figures_of(read_rows(RESULTS / "scaling.csv"))
     stigmergy_rows = read_rows(RESULTS / "stigmergy.csv")
     decentral = stigmergy_figures(stigmergy.of_complete_clusters(stigmergy.cells_of(False), stigmergy_rows))
-    spot = spot_answer(read_spot(RESULTS / "spot.csv"))
+    spot = spot_answer(read_rows(RESULTS / "spot.csv"))
     off = [one.off.value for one in bed_agreements(RESULTS)]
     steep, by_hand = answers.answer(AGENT, BEST_STATIC, STEEP), answers.ratio(AGENT, BY_HAND)
     mean_off = math.exp(sum(map(math.log, off)) / len(off))

@@ -64,14 +64,20 @@ def stem_of(name: str) -> str:
     return name.rpartition(".")[2].replace("_", "-")
 
 
-def resumable_arguments(doc: str | None, quick: str) -> argparse.ArgumentParser:
-    """Options of a study that keeps every run as soon as it ends, and goes on where it was. `quick`: about --quick."""
+def resumable_arguments(doc: str | None, quick: str, several: bool = True) -> argparse.ArgumentParser:
+    """Options of a study that keeps every run as soon as it ends, and goes on where it was.
+
+    Args:
+        quick: about --quick.
+        several: whether runs can go on at the same time.
+    """
     parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures here")
     parser.add_argument("--out", type=Path, default=RESULTS, help="folder of the page (default: %(default)s)")
     parser.add_argument("--quick", action="store_true", help=quick)
-    cores = len(os.sched_getaffinity(0))
-    parser.add_argument("--jobs", type=int, default=cores, help="runs at a time (default: %(default)s)")
+    if several:
+        cores = len(os.sched_getaffinity(0))
+        parser.add_argument("--jobs", type=int, default=cores, help="runs at a time (default: %(default)s)")
     parser.add_argument("--limit-s", type=float, default=math.inf, help="begin no run after this time")
     return parser
 

@@ -26,19 +26,18 @@ scenario that has changed since, and renews the page. Delete the file after a ch
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
 import hashlib
 import json
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
-from benchmarks.report.page import RESULTS, draw, markdown, update_page, where
+from benchmarks.report.page import draw, markdown, update_page, where
 from benchmarks.studies.kept_rows import Row, contest_of, run_missing, took_s
+from benchmarks.studies.study import resumable_arguments
 from benchmarks.studies.trainings import shortened
 from benchmarks.suite.contenders import NO_SAFETY_NET
 from dynamix_ps.config.schema import PolicySection
@@ -169,18 +168,13 @@ def _in_words(one: Estimate, missed: int = 0) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures here")
-    parser.add_argument("--out", type=Path, default=RESULTS, help="folder of the page (default: %(default)s)")
-    parser.add_argument("--limit-s", type=float, default=math.inf, help="begin no cell after this time")
-    parser.add_argument("--processes", type=int, help="cells at once (default: one per core)")
-    parser.add_argument("--quick", action="store_true", help="too small for meaningful figures; shows that it works")
+    parser = resumable_arguments(__doc__, quick="too small for meaningful figures; shows that it works")
     args = parser.parse_args(arguments)
     args.out.mkdir(parents=True, exist_ok=True)
     scenarios = [one for one in map(load_scenario, shipped()) if effects_of(one)]
     seeds, stem = (2, "clock-quick") if args.quick else (SEEDS, "clock")
     pairs = pairs_of([shortened(one) for one in scenarios] if args.quick else scenarios)
-    rows, left = measure(pairs, seeds, args.out / f"{stem}.csv", args.limit_s, args.processes)
+    rows, left = measure(pairs, seeds, args.out / f"{stem}.csv", args.limit_s, args.jobs)
     if left:
         print(f"{left} cells are left; the same command goes on")
         return

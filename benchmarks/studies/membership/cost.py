@@ -15,8 +15,6 @@ that the study works, and keeps it in membership-quick.csv.
 
 from __future__ import annotations
 
-import argparse
-import csv
 import dataclasses
 import json
 import math
@@ -29,8 +27,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.report.page import RESULTS, markdown, update_page, where, write_csv
+from benchmarks.report.page import markdown, update_page, where, write_csv
+from benchmarks.studies.kept_rows import read_rows
 from benchmarks.studies.membership.cost_job import WORKERS, Event, Outcome, run_job
+from benchmarks.studies.study import resumable_arguments
 from benchmarks.suite.machine_lock import exclusive_machine
 from dynamix_ps.config.schema import Timeouts
 from dynamix_ps.exit_codes import exit_code_of
@@ -123,11 +123,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _main(arguments: Sequence[str] | None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures here")
-    parser.add_argument("--out", type=Path, default=RESULTS, help="folder of the page (default: %(default)s)")
-    parser.add_argument("--quick", action="store_true", help="too few runs for figures; shows that it works")
-    parser.add_argument("--limit-s", type=float, default=math.inf, help="begin no run after this time")
+    parser = resumable_arguments(__doc__, quick="too few runs for figures; shows that it works", several=False)
     args = parser.parse_args(arguments)
     stem, runs = ("membership-quick", 1) if args.quick else ("membership", RUNS)
     args.out.mkdir(parents=True, exist_ok=True)
@@ -151,7 +147,7 @@ def measure(file: Path, runs: int, deadline_s: float) -> tuple[list[Row], int]:
         deadline_s: begin none after this moment of the monotonic clock.
     """
     console = make_console()
-    rows: list[Row] = [{**row, "decided": row.get("decided", "")} for row in read(file)]  # older runs do not tell
+    rows: list[Row] = [{**row, "decided": row.get("decided", "")} for row in read_rows(file)]  # older runs do not tell
     missing = [(case, run) for run in range(runs) for case in CASES if (case.key, str(run)) not in _ended(rows)]
     with exclusive_machine(lambda: console.print("a grid runs on this machine, and would slow this down; waiting")):
         for done, (case, run) in enumerate(missing):
@@ -162,14 +158,6 @@ def measure(file: Path, runs: int, deadline_s: float) -> tuple[list[Row], int]:
             told = ", ".join(f"{bar.figure} {bar.of(rows[-1]):.2f} {bar.unit}" for bar in case.bars)
             console.print(f"[{done + 1}/{len(missing)}] {case.key} {run}: {told}")
     return rows, 0
-
-
-def read(file: Path) -> list[Row]:
-    """The runs that have ended; none if there is no file."""
-    if not file.exists():
-        return []
-    with file.open(newline="", encoding="utf-8") as lines:
-        return list(csv.DictReader(lines))
 
 
 def _ended(rows: Sequence[Row]) -> set[tuple[str, str]]:

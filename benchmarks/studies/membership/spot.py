@@ -15,8 +15,6 @@ that the study works, and keeps it in spot-quick.csv.
 
 from __future__ import annotations
 
-import argparse
-import csv
 import dataclasses
 import json
 import math
@@ -31,8 +29,10 @@ from typing import Any
 import numpy as np
 
 from benchmarks.report.one_race import interval
-from benchmarks.report.page import RESULTS, markdown, update_page, where, write_csv
+from benchmarks.report.page import markdown, update_page, where, write_csv
+from benchmarks.studies.kept_rows import read_rows
 from benchmarks.studies.membership.spot_job import CONTENDERS, Outcome, run_job
+from benchmarks.studies.study import resumable_arguments
 from benchmarks.suite.intervals import paired_ratio, smallest_difference
 from benchmarks.suite.machine_lock import exclusive_machine
 from dynamix_ps.exit_codes import exit_code_of
@@ -72,11 +72,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _main(arguments: Sequence[str] | None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures here")
-    parser.add_argument("--out", type=Path, default=RESULTS, help="folder of the page (default: %(default)s)")
-    parser.add_argument("--quick", action="store_true", help="one pair to a nearer target; shows that it works")
-    parser.add_argument("--limit-s", type=float, default=math.inf, help="begin no training after this time")
+    parser = resumable_arguments(__doc__, quick="one pair to a nearer target; shows that it works", several=False)
     args = parser.parse_args(arguments)
     stem, pairs, target = ("spot-quick", 1, QUICK_TARGET) if args.quick else ("spot", PAIRS, TARGET)
     args.out.mkdir(parents=True, exist_ok=True)
@@ -98,7 +94,7 @@ def measure(file: Path, pairs: int, target: float, deadline_s: float) -> tuple[l
     Args:
         deadline_s: begin none after this moment of the monotonic clock.
     """
-    console, rows = make_console(), read(file)
+    console, rows = make_console(), read_rows(file)
     ended = {(row["contender"], row["seed"]) for row in rows}
     missing = [(name, seed) for seed in range(pairs) for name in _turn(seed) if (name, str(seed)) not in ended]
     with exclusive_machine(lambda: console.print("a grid runs on this machine, and would slow this down; waiting")):
@@ -116,14 +112,6 @@ def measure(file: Path, pairs: int, target: float, deadline_s: float) -> tuple[l
 def _turn(seed: int) -> tuple[str, ...]:
     """Each is the first of a pair as often: the machine may become slower."""
     return (OURS, THEIRS) if seed % 2 == 0 else (THEIRS, OURS)
-
-
-def read(file: Path) -> list[Row]:
-    """The trainings that have ended; none if there is no file."""
-    if not file.exists():
-        return []
-    with file.open(newline="", encoding="utf-8") as lines:
-        return list(csv.DictReader(lines))
 
 
 def row_of(name: str, seed: int, outcome: Outcome) -> Row:

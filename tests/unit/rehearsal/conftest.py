@@ -14,9 +14,8 @@ from dynamix_ps.config import variables
 from dynamix_ps.config.schema import Config
 from dynamix_ps.run_record.run_folder import RunFolder
 from dynamix_ps.sim.scenario.load import Scenario, dump_scenario
-from worker_hooks import session
+from tests.unit.open_trainings import end_trainings
 from worker_hooks.process import place
-from worker_hooks.torch.adapter import open_adapters
 
 Rehearse = Callable[..., Path]
 
@@ -24,9 +23,7 @@ Rehearse = Callable[..., Path]
 @pytest.fixture(autouse=True)
 def trainings_end() -> Iterator[None]:
     yield
-    for adapter in list(open_adapters):
-        adapter.training.close()
-    session._accounts.clear()
+    end_trainings()
     os.environ.pop(variables.ATTACHED, None)  # else the processes of later tests are refused
     place._holder = 0
 

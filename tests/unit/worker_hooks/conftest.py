@@ -1,4 +1,4 @@
-"""No training outlives its test: an open one watches whatever else steps and loads in this process."""
+"""No training outlives its test."""
 
 from __future__ import annotations
 
@@ -6,11 +6,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from worker_hooks.torch.adapter import open_adapters
+from tests.unit.open_trainings import end_trainings
 
 
 @pytest.fixture(autouse=True)
 def trainings_end() -> Iterator[None]:
     yield
-    for adapter in list(open_adapters):
-        adapter.training.close()
+    end_trainings()

@@ -134,7 +134,6 @@ def test_the_error_comes_from_the_loop_also_when_a_thread_prepares_batches(monke
     run = make_run(prefetch=2)
     with pytest.raises(TrainingError, match="pad them"):
         next(run.batches(epochs=1))
-    run.close()
 
 
 def test_a_wrong_number_of_samples_is_refused():

@@ -244,7 +244,7 @@ def test_mixed_precision_is_that_of_the_forward_pass() -> None:
 def test_copies_and_pickles_of_the_model_have_the_forward_of_its_class() -> None:
     torch.manual_seed(0)
     model = make_model()
-    run = attach(model, at_once=(6,))
+    attach(model, at_once=(6,))
     average = copy.deepcopy(model)
     file = io.BytesIO()
     torch.save(model, file)
@@ -257,7 +257,6 @@ def test_copies_and_pickles_of_the_model_have_the_forward_of_its_class() -> None
     assert not model(inputs).any()
     assert average(inputs).any() and torch.equal(average(inputs), loaded(inputs))
     assert inspect.signature(model.forward) == inspect.signature(nn.Sequential.forward.__get__(model))
-    run.close()
 
 
 # -- what is refused -----------------------------------------------------------------------------------------------
@@ -491,4 +490,3 @@ def test_without_auto_the_error_names_what_fitted() -> None:
     assert "set at_once: 10 for this worker, or memory: auto" in told
     other = ValueError()
     assert run.training.explained(other) is other
-    run.close()

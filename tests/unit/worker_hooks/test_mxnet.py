@@ -100,8 +100,6 @@ def test_a_worker_alone_needs_no_weight_and_is_refused_where_it_is_zero():
             with_weight.backward(loss, weight=mx.nd.array([4 - with_weight.iteration]) * 3.7)
             with_weight.adapter.trainer.step(1)
     assert (weights(without.adapter.net)[:24] == weights(with_weight.adapter.net)[:24]).all()
-    for run in (without, with_weight):
-        run.close()
 
 
 def test_records_tell_framework_loss_and_accuracy(tmp_path):
@@ -134,7 +132,6 @@ def test_gradients_live_in_the_buckets_and_nothing_is_copied():
     assert len(buckets) == 5
     gradients = {float(mx.nd.sum(one.grad()).asscalar()) for one in run.adapter.net.collect_params(".*weight").values()}
     assert gradients <= {float(mx.nd.sum(bucket._gradients).asscalar()) for bucket in buckets}
-    run.close()
 
 
 @pytest.mark.parametrize(("rule", "factor"), [("none", 1.0), ("linear", 0.625), ("sqrt", 0.625**0.5)])
@@ -164,7 +161,6 @@ def test_clipping_sees_the_global_gradient():
         assert gluon.utils.clip_global_norm(gradients, 1e-3) > 1e-3
         run.adapter.trainer.update(1)
     assert run.training.sums.exchange.squared_norm() == pytest.approx(1e-6, rel=1e-3)
-    run.close()
 
 
 def test_a_checkpoint_goes_on_exactly(tmp_path):
@@ -179,8 +175,6 @@ def test_a_checkpoint_goes_on_exactly(tmp_path):
     assert (second.training.plans.rate.noise, second.training.observer.progress.largest_lr) == ((3.0, 1.0), 0.8)
     train(second, epochs=3)
     assert (weights(whole.adapter.net) == weights(second.adapter.net)).all()
-    for run in (whole, first, second):
-        run.close()
 
 
 def test_a_checkpoint_of_another_net_or_optimizer_is_refused(tmp_path):
@@ -228,8 +222,6 @@ def test_registered_objects_come_back(tmp_path):
         TrainingError, match=r"register\(pairs=...\).* its state.pair: got \(1, 2\), expected a number, text"
     ):
         second.register(pairs=average)
-    for run in (first, second):
-        run.close()
 
 
 def test_the_place_comes_back_in_a_checkpoint_of_the_scripts_own():
@@ -240,8 +232,6 @@ def test_the_place_comes_back_in_a_checkpoint_of_the_scripts_own():
     seen += train(second, epochs=3)
     assert (second.iteration, second.epoch) == (whole.iteration, 3)
     assert sum(len(inputs) for inputs in seen) == 3 * SAMPLES
-    for run in (whole, first, second):
-        run.close()
 
 
 def test_a_worker_without_samples_runs_but_does_not_count(monkeypatch):
@@ -318,7 +308,6 @@ def test_a_loss_that_is_not_finite_stops_before_the_weights_change(bad):
             run.adapter.trainer.step(1)
     assert before
     assert all((a == b).all() for a, b in zip(before, trained(), strict=True))
-    run.close()
 
 
 def test_misuse_is_named():
@@ -338,7 +327,6 @@ def test_misuse_is_named():
                 loss = cross_entropy(run.adapter.net(inputs), targets).mean()
             run.backward(loss)
             run.adapter.trainer.step(8)
-    run.close()
 
 
 def test_passes_are_those_of_each_call_and_end_with_a_break():
@@ -356,7 +344,6 @@ def test_passes_are_those_of_each_call_and_end_with_a_break():
                 if number == 0 and batches[-1] == 3:
                     break
     assert (batches, run.epoch, run.iteration) == ([3, 7, 3, 7], 4, 20)
-    run.close()
 
 
 def test_a_batch_ahead_is_refused_where_sizes_differ_because_no_loss_shows_its_batch():
@@ -368,7 +355,6 @@ def test_a_batch_ahead_is_refused_where_sizes_differ_because_no_loss_shows_its_b
             loss = cross_entropy(run.adapter.net(inputs), targets).mean()
         with pytest.raises(TrainingError, match=r"iterations 4 and 5 were taken .* call run.backward\(0 \* loss\)"):
             run.backward(loss)
-    run.close()
 
 
 def test_a_schedule_that_training_ends_far_from_its_end_is_told(tmp_path):

@@ -23,12 +23,10 @@ mx = pytest.importorskip("mxnet", reason="MXNet was left out of this environment
 from mxnet import autograd, gluon  # noqa: E402
 from mxnet.gluon.data import BatchSampler, DataLoader, FilterSampler, RandomSampler, Sampler  # noqa: E402
 
-import worker_hooks.session  # noqa: E402
 from dynamix_ps.errors import TrainingError  # noqa: E402
 from dynamix_ps.messages import Plan  # noqa: E402
 from tests.unit.worker_hooks.local_run import settings_for  # noqa: E402
 from tests.unit.worker_hooks.mxnet_run import open_run  # noqa: E402
-from worker_hooks.mxnet.adapter import open_adapters  # noqa: E402
 from worker_hooks.mxnet.join import attach  # noqa: E402
 from worker_hooks.mxnet.loader import GluonLoader  # noqa: E402
 from worker_hooks.run import Run  # noqa: E402
@@ -47,15 +45,6 @@ class Rows(gluon.data.Dataset):
         if number >= ROWS:
             raise IndexError(number)  # FilterSampler goes on until then
         return number, os.getpid()
-
-
-@pytest.fixture(autouse=True)
-def _first_training(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """No batch sizes of the training before; no training outlives its test."""
-    monkeypatch.setattr(worker_hooks.session, "_accounts", {})
-    yield
-    for adapter in list(open_adapters):
-        adapter.training.close()
 
 
 def attached(data: Any, folder: Path | None = None, **settings: Any) -> Run:

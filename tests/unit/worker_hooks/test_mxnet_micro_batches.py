@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,7 +19,6 @@ from mxnet import autograd, gluon  # noqa: E402
 from dynamix_ps.errors import TrainingError  # noqa: E402
 from tests.unit.worker_hooks.local_run import lines, settings_for  # noqa: E402
 from tests.unit.worker_hooks.mxnet_run import open_run  # noqa: E402
-from worker_hooks.mxnet.adapter import open_adapters  # noqa: E402
 from worker_hooks.run import Run  # noqa: E402
 from worker_hooks.session import Session  # noqa: E402
 
@@ -27,14 +26,6 @@ SAMPLES = 60
 BATCH = 20
 
 Body = Callable[[Run, Any, Any], None]
-
-
-@pytest.fixture(autouse=True)
-def trainings_end() -> Iterator[None]:
-    """No training outlives its test."""
-    yield
-    for adapter in list(open_adapters):
-        adapter.training.close()
 
 
 def make_data() -> gluon.data.ArrayDataset:

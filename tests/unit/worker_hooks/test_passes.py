@@ -11,7 +11,6 @@ from torch import nn
 from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 
 import dynamix_ps.torch as dynamix
-import worker_hooks.session
 from dynamix_ps.errors import TrainingError
 from tests.unit.worker_hooks.local_run import open_run, settings_for
 from worker_hooks.run import Run
@@ -32,12 +31,6 @@ def loader() -> DataLoader[Any]:
 
 def shards() -> Any:
     return dynamix.shards(range(4), lambda shard: iter(range(10 * shard, 10 * shard + 10)), shuffle=False)
-
-
-@pytest.fixture(autouse=True)
-def _first_training(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No batch sizes of the training before."""
-    monkeypatch.setattr(worker_hooks.session, "_accounts", {})
 
 
 def attached(data: Any = None, state: Any = None, **settings: Any) -> Run:
@@ -136,7 +129,6 @@ def test_a_loop_over_epochs_that_was_left_is_over() -> None:
     assert len([trained(run, run.batches()) for _ in run.epochs(2)]) == 2
     with pytest.raises(TrainingError, match=r"two loops over run\.epochs\(\)"):
         next(kept)
-    run.close()
 
 
 @pytest.mark.parametrize("data", [loader, shards, lambda: DataLoader(Numbers(), BATCH)])
@@ -153,7 +145,6 @@ def test_after_a_break_the_next_pass_begins_at_its_beginning(data: Any) -> None:
 def test_a_pass_that_is_left_with_its_last_batch_is_one_pass() -> None:
     run = attached()
     assert [trained(run, run.batches(), stop=5) for _ in run.epochs(2)] == [WHOLE, WHOLE]
-    run.close()
 
 
 def test_a_shorter_partner_of_zip_is_a_break() -> None:
@@ -161,7 +152,6 @@ def test_a_shorter_partner_of_zip_is_a_break() -> None:
     for _ in run.epochs(2):
         assert trained(run, (batch for batch, _ in zip(run.batches(), range(2), strict=False))) == WHOLE[:2]
     assert run.iteration == 4
-    run.close()
 
 
 def test_looking_at_the_first_batch_leaves_no_pass() -> None:
@@ -171,7 +161,6 @@ def test_looking_at_the_first_batch_leaves_no_pass() -> None:
         next(iter(run.batches()))
         assert trained(run, run.batches()) == WHOLE
         assert run.epoch == number + 1
-    run.close()
 
 
 @pytest.mark.parametrize("data", [loader, shards])
@@ -183,8 +172,6 @@ def test_a_checkpoint_after_the_loop_that_was_left_is_at_the_next_pass(data: Any
         break
     resumed = attached(data(), state)
     assert [(number, trained(resumed, resumed.batches())) for number in resumed.epochs(3)] == [(1, WHOLE), (2, WHOLE)]
-    resumed.close()
-    run.close()
 
 
 def test_what_is_left_of_a_pass_counts_as_no_trained_samples() -> None:
@@ -209,14 +196,12 @@ def test_a_second_loop_in_one_pass_is_refused() -> None:
             trained(run, run.batches(), stop)
             with pytest.raises(TrainingError, match=r"once more in one pass of run\.epochs\(\)"):
                 next(run.batches())
-    run.close()
 
 
 def test_a_pass_without_a_loop_is_left_out() -> None:
     run = attached()
     assert [trained(run, run.batches()) if number else [] for number in run.epochs(2)] == [[], WHOLE]
     assert (run.epoch, run.iteration) == (2, 5)
-    run.close()
 
 
 def test_loops_of_one_pass_begin_anew_after_a_break_and_others_go_on() -> None:
@@ -232,13 +217,11 @@ def test_loops_of_one_pass_begin_anew_after_a_break_and_others_go_on() -> None:
     assert trained(run, run.batches(iterations=19)) == [24]
     assert trained(run, run.batches(epochs=6), stop=2) == [32, 0]
     assert trained(run, run.batches(epochs=6)) == WHOLE[1:]
-    run.close()
 
 
 def test_loops_by_iterations_go_on_in_the_middle_of_a_pass_of_epochs() -> None:
     run = attached()
     assert [trained(run, run.batches(iterations=2)) for _ in run.epochs(2)] == [[0, 8], [16, 24]]
-    run.close()
 
 
 def test_samples_that_a_lost_worker_owes_are_dropped_with_the_pass() -> None:
@@ -252,4 +235,3 @@ def test_samples_that_a_lost_worker_owes_are_dropped_with_the_pass() -> None:
                 break
     assert run.iteration == 1 + len(WHOLE)
     assert run.state_dict()["position"]["cursor"] == {"epoch": 2, "position": 0, "owed": []}
-    run.close()

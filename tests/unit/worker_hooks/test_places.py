@@ -106,4 +106,3 @@ def test_gradients_live_in_the_buckets_until_a_script_keeps_one() -> None:
             kept = parameter.grad.clone(), parameter.grad
     assert kept is not None
     assert torch.equal(*kept)
-    run.close()

@@ -32,8 +32,6 @@ def test_a_checkpoint_goes_on_exactly(tmp_path):
     assert (second.training.plans.rate.noise, second.training.observer.progress.largest_lr) == ((3.0, 1.0), 0.8)
     train(second, epochs=3)
     assert torch.equal(weights(whole), weights(second))
-    for run in (whole, first, second):
-        run.close()
 
 
 def test_nothing_is_left_to_do_after_a_resume_at_the_end(tmp_path):
@@ -43,7 +41,6 @@ def test_nothing_is_left_to_do_after_a_resume_at_the_end(tmp_path):
     first.close()
     second = make_run(resume=tmp_path / "end.pt")
     assert train(second, iterations=2) == []
-    second.close()
 
 
 def damaged(path: Path, **changes: Any) -> Path:
@@ -117,7 +114,6 @@ def test_a_plan_outside_of_todays_bounds_is_moved_into_them_and_says_so(saved, c
         in caplog.text
     )
     assert [len(batch) for batch in train(run, iterations=4)] == [6, 6]
-    run.close()
 
 
 def test_other_data_in_the_middle_of_an_epoch_is_refused(saved):
@@ -129,14 +125,12 @@ def test_other_data_in_the_middle_of_an_epoch_is_refused(saved):
         {"format": 2, "position": position | {"epoch_samples": 60, "cursor": {"epoch": 1, "position": 0}}}
     )
     assert run.epoch == 1
-    run.close()
 
 
 def test_the_seed_of_the_checkpoint_goes_on(saved, caplog):
     run = make_run(resume=saved, seed=6)
     assert run.training.data.stream.seed == 5
     assert "seed 6 is not used, the checkpoint's is: 5" in caplog.text
-    run.close()
 
 
 def test_a_damaged_newest_checkpoint_gives_way_to_the_one_before_it(tmp_path):
@@ -185,8 +179,6 @@ def test_the_place_comes_back_in_a_checkpoint_of_the_scripts_own(tmp_path):
     train(second, epochs=4)
     assert second.iteration == whole.iteration == 28
     assert torch.equal(weights(whole), weights(second))
-    for run in (whole, first, second):
-        run.close()
 
 
 def test_a_place_comes_before_the_first_batch():
@@ -195,7 +187,6 @@ def test_a_place_comes_before_the_first_batch():
     train(run, iterations=1)
     with pytest.raises(TrainingError, match=r"load_state_dict\(\) after 1 iterations; call it after attach\(\)"):
         run.load_state_dict(state)
-    run.close()
 
 
 def test_a_state_without_a_format_is_refused():
@@ -203,7 +194,6 @@ def test_a_state_without_a_format_is_refused():
     state = run.state_dict()
     with pytest.raises(CheckpointError, match="state of the run: has no 'format'"):
         run.load_state_dict({"position": state["position"]})
-    run.close()
 
 
 # -- registered objects --
@@ -229,8 +219,6 @@ def test_a_scheduler_goes_on_exactly_after_an_automatic_checkpoint(tmp_path):
     assert second.iteration == 10
     train_with_scheduler(second, epochs=4)
     assert torch.equal(weights(whole), weights(second))
-    for run in (whole, first, second):
-        run.close()
 
 
 def test_registered_objects_are_part_of_the_runs_state_in_either_order():
@@ -250,7 +238,6 @@ def test_registered_objects_are_part_of_the_runs_state_in_either_order():
         assert scheduler.last_epoch == 10
         assert second.optimizers[0].param_groups[0]["lr"] == rate
         second.close()
-    first.close()
 
 
 class NoState:
@@ -281,8 +268,6 @@ def test_numbers_of_numpy_come_back_as_those_of_python(tmp_path):
     torch.load(state, weights_only=True)
     second = make_run(resume=tmp_path / "x.pt")
     assert second.optimizers[0].param_groups[0]["lr"] == rate
-    for run in (first, second):
-        run.close()
 
 
 def test_a_state_that_cannot_come_back_is_refused_with_its_key(tmp_path):
@@ -293,7 +278,6 @@ def test_a_state_that_cannot_come_back_is_refused_with_its_key(tmp_path):
     with pytest.raises(CheckpointError, match=expected):
         run.save(tmp_path / "x.pt")
     assert not (tmp_path / "x.pt").exists()
-    run.close()
 
 
 def test_what_cannot_be_registered_is_refused(tmp_path):
@@ -307,7 +291,6 @@ def test_what_cannot_be_registered_is_refused(tmp_path):
     run.register(scaler=torch.amp.GradScaler("cpu"))
     with pytest.raises(TrainingError, match=r"run.register\(scaler=...\): the name is taken"):
         run.register(scaler=torch.amp.GradScaler("cpu"))
-    run.close()
 
 
 def test_a_state_that_its_object_refuses_or_nobody_takes_is_told(tmp_path):
@@ -352,8 +335,6 @@ def test_progress_goes_from_0_to_1_also_over_a_resume(tmp_path):
     with pytest.raises(TrainingError, match=r"run.progress is not known, because run.batches\(\) or run.epochs\(\)"):
         _ = second.progress
     assert second.state_dict()["position"]["progress"] is None
-    for run in (first, second):
-        run.close()
 
 
 # -- a save that fails --

@@ -119,7 +119,6 @@ def test_it_goes_on_as_if_the_workers_had_stayed(rule, tmp_path, caplog):
     run.close()
     told = [line["lr_batch"] for line in lines(tmp_path) if line["kind"] == "window"]
     assert told and set(told) == {8.0}
-    whole.close()
 
 
 def test_a_script_with_files_of_its_own_does_so_too():
@@ -134,8 +133,6 @@ def test_a_script_with_files_of_its_own_does_so_too():
     second.load_state_dict(state)
     train(second, epochs=2)
     assert torch.equal(weights(second), weights(whole))
-    for run in (whole, first, second):
-        run.close()
 
 
 def test_a_second_training_of_the_process_has_the_same_global_batch_and_learning_rate(tmp_path):
@@ -156,7 +153,6 @@ def test_a_checkpoint_of_an_earlier_version_takes_the_first_sizes_of_this_run(tm
     save_checkpoint(saved, saved.read_bytes())
     run = make_run(sizes=(4,), lr_rule="linear", resume=saved)
     assert run.training.plans.rate.factor(8) == 2.0
-    run.close()
 
 
 def test_a_pass_that_drops_what_remains_is_as_long_as_before():
@@ -175,8 +171,6 @@ def test_a_pass_that_drops_what_remains_is_as_long_as_before():
     second.load_state_dict(state)
     assert second.samples_per_pass == 48
     assert sum(map(len, train(second, epochs=2))) == 48 - 24
-    for run in (first, alone, second):
-        run.close()
 
 
 def test_averages_of_the_weights_go_on_at_their_pace():
@@ -199,8 +193,6 @@ def test_averages_of_the_weights_go_on_at_their_pace():
         with run.averaged():
             found.append(weights(run).clone())
     assert torch.equal(*found)
-    for run in (whole, first, second):
-        run.close()
 
 
 def test_with_keep_local_the_learning_rate_follows_what_becomes_of_the_global_batch(tmp_path):
@@ -208,4 +200,3 @@ def test_with_keep_local_the_learning_rate_follows_what_becomes_of_the_global_ba
     run = make_run(sizes=(4,), lr_rule="linear", resume=saved, keep="local")
     assert run.planned_sizes == (4,)
     assert run.training.plans.rate.factor(4) == 0.5
-    run.close()

@@ -105,7 +105,6 @@ def test_steps_planned_follow_the_plan_and_the_place() -> None:
     run.close()
     twice = make_run(sizes=(16,))
     assert twice.steps_planned(3) == 3 * math.ceil(SAMPLES / 16)
-    twice.close()
 
 
 def test_steps_of_a_stream_are_not_known_in_its_first_pass() -> None:
@@ -114,7 +113,6 @@ def test_steps_of_a_stream_are_not_known_in_its_first_pass() -> None:
     run = dynamix.attach(model, torch.optim.SGD(model.parameters(), lr=0.1), shards, batch_size=2)
     with pytest.raises(TrainingError, match="in the first pass over a stream"):
         run.steps_planned(3)
-    run.close()
 
 
 def test_the_schedules_of_the_page_end_with_the_training() -> None:
@@ -164,4 +162,3 @@ def test_a_data_set_of_another_length_is_refused_at_the_next_pass(loaded: bool) 
             optimizer.step()
             data.length = 48
     assert run.iteration == 5
-    run.close()

@@ -27,7 +27,6 @@ def test_a_state_of_the_sizes_before_is_named() -> None:
     told = run.training.explained(raised.value)
     assert isinstance(told, TrainingError)
     assert "batch has 5 samples and the one before had 8" in str(told)
-    run.close()
 
 
 @pytest.mark.parametrize(

@@ -137,7 +137,6 @@ def test_a_checkpoint_knows_what_is_owed(prefetch, saved_at, tmp_path):
     gone_on = train_numbered(resumed, epochs=2)
     seen = Counter(number for numbers in begun + gone_on for number in numbers)
     assert seen == dict.fromkeys(range(SAMPLES), 2)
-    resumed.close()
 
 
 def test_a_worker_that_is_lost_at_the_end_of_a_pass_is_made_up_for_in_the_same_loop(monkeypatch):
@@ -153,7 +152,6 @@ def test_a_worker_that_is_lost_at_the_end_of_a_pass_is_made_up_for_in_the_same_l
     assert [len(numbers) for numbers in batches] == [30, 20]
     assert sorted(number for numbers in batches for number in numbers) == list(range(SAMPLES))
     assert (run.epoch, run.training.progress.cursor) == (1, Cursor(1))
-    run.close()
 
 
 def test_running_statistics_are_means_over_the_workers_that_are_there():
@@ -162,8 +160,6 @@ def test_running_statistics_are_means_over_the_workers_that_are_there():
     assert train_numbered(plain, iterations=1) == batches
     for mine, other in zip(run.models[0].buffers(), plain.models[0].buffers(), strict=True):
         assert torch.allclose(mine, other)
-    run.close()
-    plain.close()
 
 
 def test_the_loss_is_a_mean_over_the_samples_that_are_in_the_sum():
@@ -172,8 +168,6 @@ def test_the_loss_is_a_mean_over_the_samples_that_are_in_the_sum():
         train_numbered(one, iterations=1)
     assert run.training.now.sum.view.loss == pytest.approx(plain.training.now.sum.view.loss)
     assert run.training.now.sum.batch_size == 5
-    run.close()
-    plain.close()
 
 
 def test_samples_of_a_stream_that_are_lost_are_refused():
@@ -188,7 +182,6 @@ def test_a_run_without_empty_slots_is_led_by_worker_0():
     run = make_run()
     train(run, iterations=1)
     assert run.training.sums.leads and run.training.now.sum.view.members == (1,)
-    run.close()
 
 
 @pytest.mark.parametrize("units", [None, 7.0])

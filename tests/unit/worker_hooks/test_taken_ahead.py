@@ -53,8 +53,6 @@ def test_a_training_one_batch_ahead_is_that_without() -> None:
     assert [place[0] for place in places] == list(range(1, 15))
     assert [place[1:3] for place in places[4:9]] == [(0, 40), (0, 45), (1, 0), (1, 8), (1, 16)]
     assert (ahead.iteration, ahead.epoch, ahead.training.session.account.samples - before) == (14, 2, 2 * SAMPLES)
-    plain.close()
-    ahead.close()
 
 
 def trained_pairs(run: Run) -> Iterator[Any]:
@@ -74,8 +72,6 @@ def test_a_checkpoint_has_no_batch_that_is_only_taken(tmp_path: Any) -> None:
     resumed = make_run(resume=tmp_path / "x.pt")
     assert len(trained(resumed, one_ahead(resumed.batches(epochs=1)))) == len(SIZES) - 3
     assert torch.equal(weights(whole), weights(resumed))
-    for run in (whole, first, resumed):
-        run.close()
 
 
 def test_a_break_ends_the_pass_and_drops_the_batch_that_was_taken() -> None:
@@ -85,7 +81,6 @@ def test_a_break_ends_the_pass_and_drops_the_batch_that_was_taken() -> None:
         assert run.position_in_pass == 0
     assert run.iteration == 6
     assert len({tuple(first.flatten().tolist()) for first in firsts}) == 3
-    run.close()
 
 
 def test_batches_that_are_left_out_are_not_trained_whatever_came_before() -> None:
@@ -96,7 +91,6 @@ def test_batches_that_are_left_out_are_not_trained_whatever_came_before() -> Non
     seen = trained(run, (batch for number, batch in enumerate(run.batches(epochs=3)) if number not in (1, 6)))
     assert list(map(len, seen)) == [8, 8, 8, 8, 5]
     assert (run.iteration, run.epoch) == (21, 3)
-    run.close()
 
 
 def test_a_loop_of_one_batch_is_one_ahead_once_the_script_has_shown_it() -> None:
@@ -105,7 +99,6 @@ def test_a_loop_of_one_batch_is_one_ahead_once_the_script_has_shown_it() -> None
     for number in range(4, 7):
         assert len(trained(run, one_ahead(run.batches(iterations=number)))) == 1
         assert run.iteration == number
-    run.close()
 
 
 def test_a_third_batch_is_refused_at_once_where_the_script_is_one_ahead() -> None:
@@ -115,7 +108,6 @@ def test_a_third_batch_is_refused_at_once_where_the_script_is_one_ahead() -> Non
     next(batches)
     with pytest.raises(TrainingError, match="iteration 3 was taken before those of the two iterations before it"):
         next(batches)
-    run.close()
 
 
 @pytest.mark.parametrize("iterations", [2, 6])
@@ -135,7 +127,6 @@ def test_where_a_loss_does_not_show_its_batch_sizes_that_differ_are_refused(iter
         with pytest.raises(TrainingError, match=r"iterations 4 and 5 .* their sizes differ, and the loss does not"):
             run.backward(loss)
         assert torch.equal(weights(run), before)
-    run.close()
 
 
 @pytest.mark.parametrize("way", ["plain", "copies", "targets", "recomputed", "scaled"])

@@ -59,7 +59,6 @@ def test_clipping_after_synchronize_sees_the_global_gradient():
         assert norm > 1e-3
         run.optimizers[0].step()
     assert sum(float((p.grad**2).sum()) for p in run.models[0].parameters()) == pytest.approx(1e-6, rel=1e-2)
-    run.close()
 
 
 def test_a_resumed_script_repeats_its_loops_and_goes_on_in_the_right_one(tmp_path):
@@ -81,7 +80,6 @@ def test_a_resumed_script_repeats_its_loops_and_goes_on_in_the_right_one(tmp_pat
     first.close()
     second = make_run(resume=tmp_path / "x.pt")
     assert loops(second) == [0, 4, 7]
-    second.close()
 
 
 def test_a_batch_that_the_script_leaves_the_loop_with_comes_again():
@@ -90,7 +88,6 @@ def test_a_batch_that_the_script_leaves_the_loop_with_comes_again():
     seen = train(run, epochs=1)
     assert torch.equal(seen[0], left[0])
     assert sum(map(len, seen)) == SAMPLES
-    run.close()
 
 
 @pytest.mark.parametrize("leaves", [False, True])
@@ -118,7 +115,6 @@ def test_a_batch_whose_gradients_are_of_a_layer_just_thawed_counts(leaves):
     assert not torch.equal(seen[0], seen[1])
     assert run.training.now.parts[0].samples == sum(map(len, seen))
     assert run.training.now.loss == pytest.approx(sum(losses))
-    run.close()
 
 
 def test_two_loops_at_once_are_refused_and_one_that_was_left_is_not():
@@ -131,7 +127,6 @@ def test_two_loops_at_once_are_refused_and_one_that_was_left_is_not():
         next(first)
     train(run, iterations=4)
     assert run.iteration == 4
-    run.close()
 
 
 def test_hooks_of_a_script_are_its_own_again_after_the_training():
@@ -189,7 +184,6 @@ def test_misuse_is_named():
     nn.functional.cross_entropy(run.models[0](inputs), targets).backward()
     with pytest.raises(TrainingError, match=r"loss\.backward\(\) has added gradients of this worker alone"):
         run.optimizers[0].step()
-    run.close()
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf])
@@ -202,7 +196,6 @@ def test_a_loss_that_is_not_finite_stops_before_the_weights_change(bad):
             run.backward(loss)
         break
     assert torch.equal(weights(run), before)
-    run.close()
 
 
 def test_a_data_set_smaller_than_the_global_batch_is_refused():
@@ -228,7 +221,6 @@ def test_a_worker_without_samples_runs_but_does_not_count(monkeypatch):
     assert all(float(bucket._places.gradients.abs().sum()) == 0 for bucket in run.training.sums.exchange.buckets)
     assert all(parameter.grad is None for parameter in run.models[0].parameters())
     run.training.now.end()
-    run.close()
 
 
 def test_a_second_step_for_one_batch_is_refused():
@@ -239,7 +231,6 @@ def test_a_second_step_for_one_batch_is_refused():
             run.optimizers[0].step()
             run.optimizers[0].step()
     assert run.iteration == 1
-    run.close()
 
 
 def test_a_slowed_down_worker_trains_after_a_pause_also_with_mode_off(monkeypatch):

@@ -77,7 +77,6 @@ def test_the_average_is_over_samples_whatever_the_batch_sizes_are(monkeypatch):
         expected = by_the_formula(seen, DECAY, 8)
         assert torch.allclose(averages(run).double(), expected, atol=1e-6)
     assert {samples for samples, _ in seen} >= {8, 3, 16}
-    run.close()
 
 
 def test_one_large_batch_counts_as_two_small_ones():
@@ -122,7 +121,6 @@ def test_it_starts_with_the_first_weights_that_training_made():
     assert torch.equal(averages(run), weights(run))
     train(run, iterations=2)
     assert not torch.equal(averages(run), weights(run))
-    run.close()
 
 
 # -- what must not change --
@@ -136,8 +134,6 @@ def test_training_is_the_same_with_averages_and_evaluations_of_them():
             if run is averaged:
                 run.evaluate(make_data(), score(run), averaged=True)
     assert torch.equal(weights(plain), weights(averaged))
-    for run in (plain, averaged):
-        run.close()
 
 
 def test_an_evaluation_of_averages_is_recorded_under_names_of_its_own(tmp_path):
@@ -170,7 +166,6 @@ def test_the_averages_stay_as_they_are_whatever_happens_to_them_in_place():
     del own["1.num_batches_tracked"]
     assert all(torch.equal(one, run.models[0].state_dict()[name]) for name, one in own.items())
     assert torch.equal(averages(run), before)
-    run.close()
 
 
 @pytest.mark.parametrize("what", ["step", "save", "evaluate", "averaged", "backward", "batches"])
@@ -213,7 +208,6 @@ def test_a_step_that_a_scaler_leaves_out_does_not_count(optimizer):
         scaler.update()
         counted.append(run.adapter.averages.state_dict()["due"])
     assert counted == [8.0, 0.0, 8.0, 8.0]
-    run.close()
 
 
 def test_all_that_a_script_does_in_an_iteration_counts_at_its_end():
@@ -236,7 +230,6 @@ def test_all_that_a_script_does_in_an_iteration_counts_at_its_end():
     with run.averaged():
         found = torch.cat([first.weight.flatten(), second.weight.flatten()]).detach().double()
     assert torch.allclose(found, by_the_formula(seen, DECAY, 8), atol=1e-6)
-    run.close()
 
 
 def test_several_batches_of_one_step_count_as_one_batch():
@@ -251,7 +244,6 @@ def test_several_batches_of_one_step_count_as_one_batch():
             loss.backward()
     run.adapter.averages.end_iteration()
     assert set(run.adapter.averages.state_dict()["samples"].values()) == {16.0}
-    run.close()
 
 
 def test_running_statistics_are_averaged_as_the_weights_are():
@@ -269,7 +261,6 @@ def test_running_statistics_are_averaged_as_the_weights_are():
         found = torch.cat([run.models[0][1].running_mean, run.models[0][1].running_var]).double()
         assert int(run.models[0][1].num_batches_tracked) == 5, "whole numbers are as they are"
     assert torch.allclose(found, by_the_formula(seen, DECAY, 8), atol=1e-6)
-    run.close()
 
 
 def test_halves_are_averaged_in_float32():
@@ -314,7 +305,6 @@ def test_averages_follow_what_is_trained():
     with run.averaged():
         difference = float((model[0].weight - own).abs().max())
     assert 0 < difference < DECAY**6
-    run.close()
 
 
 # -- checkpoints --
@@ -342,8 +332,6 @@ def test_a_resume_goes_on_with_the_same_averages_bit_for_bit(where, tmp_path):
     train(third, epochs=2)
     assert torch.equal(averages(whole), averages(third)), "with a file of the script's own"
     assert set(state["position"]["registered"]) == {"averaged weights"}
-    for run in (whole, first, second, third):
-        run.close()
 
 
 def test_a_checkpoint_without_averages_begins_them_anew_and_says_so(tmp_path):
@@ -404,4 +392,3 @@ def test_averages_that_nobody_keeps_are_refused():
     for doing in (lambda: run.evaluate(make_data(), score(run), averaged=True), run.averaged().__enter__):
         with pytest.raises(TrainingError, match=r"no weights are averaged; attach\(..., ema_decay=0.999\)"):
             doing()
-    run.close()

@@ -11,7 +11,6 @@ from torch import nn
 from torch.nn.functional import mse_loss
 from torch.utils.data import TensorDataset
 
-import worker_hooks.session
 from dynamix_ps.messages import Plan
 from dynamix_ps.report.summary import read_told, state_of
 from dynamix_ps.run_record.run_folder import RunFolder
@@ -24,8 +23,7 @@ SIZES = (8, 5, 11, 7)
 
 
 @pytest.fixture(autouse=True)
-def _first_training(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(worker_hooks.session, "_accounts", {})
+def _nothing_is_compiled() -> None:
     torch._dynamo.reset()
 
 

@@ -229,7 +229,6 @@ def test_averages_that_the_script_registers_come_back_too(tmp_path: Path) -> Non
         if run.iteration == 5:
             assert int(average.n_averaged) == 0
         average.update_parameters(run.models[0])
-    run.close()
 
 
 def test_our_own_averages_come_back_too() -> None:
@@ -251,7 +250,6 @@ def test_three_times_and_then_it_ends_as_it_would_without_guard() -> None:
     run = guarded_run()
     with pytest.raises(TrainingError, match="the loss of worker 0 is not finite in iteration 8"):
         train_with_broken_losses(run, 20, {2, 4, 6, 8})
-    run.close()
 
 
 def test_without_guard_a_loss_that_is_not_finite_ends_training_at_once() -> None:

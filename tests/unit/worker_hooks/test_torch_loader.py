@@ -135,7 +135,6 @@ def test_the_samples_come_as_in_plain_torch_pass_after_pass(name):
     expected = [number for _ in range(3) for rows, _ in plain for number in rows.tolist()]
     run = attached(loaders()[name], seed=9)
     assert joined(numbers_of(run, epochs=3)) == expected
-    run.close()
 
 
 @pytest.mark.parametrize("name", loaders())
@@ -150,7 +149,6 @@ def test_a_resume_in_mid_pass_goes_on_at_the_right_sample(name):
     run = attached(loaders()[name], seed=9)
     run.load_state_dict(state)
     assert begun + joined(numbers_of(run, epochs=4)) == expected
-    run.close()
 
 
 def test_a_resume_with_another_order_is_refused():
@@ -164,7 +162,6 @@ def test_a_resume_with_another_order_is_refused():
     run = attached(DataLoader(Rows(), 8, shuffle=True, generator=generator(4)))
     with pytest.raises(TrainingError, match="sampler draws another order now"):
         run.load_state_dict(state)
-    run.close()
 
 
 class ByGlobalGenerators(Sampler[int]):
@@ -207,7 +204,6 @@ def test_a_pass_of_another_length_is_refused_when_it_begins():
     with pytest.raises(TrainingError, match="FewerEachTime has drawn 49 samples for epoch 1 and 50 for the first"):
         numbers_of(run, epochs=2)
     assert run.epoch == 1
-    run.close()
 
 
 class OwnLoop(DataLoader[Any]):
@@ -350,7 +346,6 @@ def test_prefetch_of_the_cluster_file_is_for_loaders_without_processes():
     run = attached(DataLoader(Rows(), 8, shuffle=True), prefetch=3)
     assert run.training.plans.lag == 3
     assert sorted(joined(numbers_of(run, epochs=1))) == list(range(ROWS))
-    run.close()
 
 
 def test_an_empty_share_gets_two_samples_that_the_sampler_names():
@@ -358,7 +353,6 @@ def test_an_empty_share_gets_two_samples_that_the_sampler_names():
     loaded = run.training.data.source.load(iter([np.empty(0, dtype=np.int64)]), 0)
     assert set(next(loaded)[0].tolist()) <= {7, 9, 11}
     loaded.close()
-    run.close()
 
 
 def test_random_numbers_of_loader_processes_follow_the_seed():
@@ -418,7 +412,6 @@ def test_a_loader_with_the_batch_sampler_needs_the_same_data_set():
     run = attached(DataLoader(Rows(), 8))
     with pytest.raises(TrainingError, match="another data set than attach"):
         iter(DataLoader(Rows(), batch_sampler=run.batch_sampler()))
-    run.close()
 
 
 # -- evaluations ------------------------------------------------------------------------------------------------------
@@ -446,13 +439,11 @@ def test_an_evaluation_leaves_a_shared_generator_alone():
     subset = SubsetRandomSampler(range(10), generator=shared)
     assert run.evaluate(DataLoader(Rows(), 4, sampler=subset), lambda rows, _: {"mean": rows.sum()}) == {"mean": 4.5}
     assert torch.equal(shared.get_state(), before)
-    run.close()
 
 
 def test_tensor_data_sets_come_as_the_loader_gives_them():
     run = attached(DataLoader(TensorDataset(torch.arange(20.0)), 5))
     assert isinstance(next(run.batches(epochs=1)), list)  # not a tuple, as without a loader
-    run.close()
 
 
 def test_each_training_of_a_process_has_the_size_of_its_own_loader() -> None:

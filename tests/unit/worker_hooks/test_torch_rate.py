@@ -17,7 +17,6 @@ def test_the_learning_rate_follows_the_fewer_samples_at_the_end_of_an_epoch(tmp_
     run.optimizers[0].register_step_pre_hook(lambda *_: used.append(run.optimizers[0].param_groups[0]["lr"]))
     train(run, iterations=8)
     assert used == pytest.approx([0.1] * 5 + [0.1 * math.sqrt(5 / 8)] * 2 + [0.1])
-    run.close()
 
 
 def test_the_learning_rate_of_accumulated_batches_is_that_of_one(tmp_path):
@@ -42,7 +41,6 @@ def test_the_learning_rate_is_for_the_first_sizes_of_the_cluster_file(tmp_path, 
     run.optimizers[0].register_step_pre_hook(lambda *_: used.append(run.optimizers[0].param_groups[0]["lr"]))
     train(run, iterations=1)
     assert used == [pytest.approx(0.2)]  # plan 0 has 8
-    run.close()
 
 
 @pytest.mark.parametrize(("rule", "factor"), [("none", 1.0), ("linear", 2.25), ("sqrt", 1.5)])

@@ -149,7 +149,6 @@ def test_a_new_plan_and_the_end_of_a_pause_begin_the_window_anew(tmp_path, monke
             with run.paused():
                 assert begun == [1, 3], "the plan agreed in iteration 2 is in force from 3 on"
     assert begun == [1, 3, 5], "the first iteration is in no window"
-    run.close()
 
 
 def test_evaluations_are_recorded_under_the_names_and_directions_of_the_script(tmp_path):

@@ -17,7 +17,6 @@ from torch import nn
 from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
 import dynamix_ps.torch as dynamix
-import worker_hooks.session
 from dynamix_ps.errors import TrainingError
 from dynamix_ps.messages import Plan
 from tests.unit.worker_hooks.local_run import lines, open_run, settings_for
@@ -32,12 +31,6 @@ from worker_hooks.session import Session
 from worker_hooks.torch.join import with_loading
 
 LENGTHS = (20, 0, 7, 31, 1)
-
-
-@pytest.fixture(autouse=True)
-def _first_training(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No batch sizes of the training before."""
-    monkeypatch.setattr(worker_hooks.session, "_accounts", {})
 
 
 def numbered(lengths=LENGTHS, **options) -> Any:
@@ -99,7 +92,6 @@ def test_a_pass_has_every_sample_once_and_ends_known():
 def test_without_shuffle_shards_come_in_their_order():
     run = attached(numbered(shuffle=False))
     assert joined(numbers_of(run, epochs=1)) == list(range(59))
-    run.close()
 
 
 @pytest.mark.parametrize("stop", [0, 1, 4, 7, 8, 11])
@@ -242,7 +234,6 @@ def test_batches_whose_gradients_are_in_no_sum_come_again_after_a_resume():
     assert run.state_dict()["position"]["cursor"] == {"epoch": 0, "position": 16, "owed": []}
     assert numbers_of(run, 1, epochs=2) == [list(range(24, 32))]
     assert run.state_dict()["position"]["cursor"] == {"epoch": 0, "position": 32, "owed": []}
-    run.close()
 
 
 def test_many_tiny_shards_make_whole_batches():
@@ -250,14 +241,12 @@ def test_many_tiny_shards_make_whole_batches():
     batches = numbers_of(run, epochs=1)
     assert sorted(joined(batches)) == list(range(50))
     assert sizes_of(batches) in with_the_rest(8, 50)
-    run.close()
 
 
 def test_samples_are_collated_and_their_faults_named():
     run = attached(dynamix.shards(["a", "b"], lambda name: iter([torch.zeros(2), torch.zeros(3)])))
     with pytest.raises(TrainingError, match=r"has the shapes \(2,\), \(3,\)"):
         next(iter(run.batches(epochs=1)))
-    run.close()
 
 
 def test_an_error_of_the_script_names_the_shard():
@@ -270,14 +259,12 @@ def test_an_error_of_the_script_names_the_shard():
     with pytest.raises(OSError, match="disk gone") as raised:
         numbers_of(run, epochs=1)
     assert "shard 1 ('b')" in " ".join(raised.value.__notes__)
-    run.close()
 
 
 def test_shards_without_samples_are_refused():
     run = attached(numbered((0, 0)))
     with pytest.raises(TrainingError, match="no shard of 2 has a sample"):
         next(iter(run.batches(epochs=1)))
-    run.close()
 
 
 @pytest.mark.parametrize(("shards", "expected"), [("*.tar", "got a str"), ([], "empty list"), (iter("ab"), "a list")])
@@ -328,7 +315,6 @@ def test_an_evaluation_over_shards_without_samples_is_refused():
     run = attached(numbered())
     with pytest.raises(TrainingError, match="no shard of 2 has a sample"):
         run.evaluate(numbered((0, 0)), lambda rows: rows.sum())
-    run.close()
 
 
 def test_evaluations_over_streams_and_batch_samplers_need_sample_numbers():
@@ -337,7 +323,6 @@ def test_evaluations_over_streams_and_batch_samplers_need_sample_numbers():
         run.evaluate(Stream(), lambda rows: rows.sum())
     with pytest.raises(TrainingError, match="a stream has none"):
         run.batch_sampler()
-    run.close()
 
 
 class Stream(IterableDataset):
@@ -370,7 +355,6 @@ def test_an_endless_stream_ends_by_iterations():
     run = attached(Stream(None))
     assert joined(numbers_of(run, iterations=5)) == list(range(40))
     assert run.progress == 1 and run.epoch == 0
-    run.close()
 
 
 @pytest.mark.parametrize("stop", [0, 4, 7, 8, 11])
@@ -406,7 +390,6 @@ def test_a_resume_in_a_pass_needs_the_same_kind_of_data(saved, other):
     else:
         with pytest.raises(TrainingError, match="resume with the same"):
             resumed.load_state_dict(state)
-    resumed.close()
 
 
 def test_a_loader_of_a_stream_keeps_its_processes_and_collate_fn():
@@ -425,14 +408,12 @@ def test_drop_last_leaves_out_what_makes_no_whole_batch(length, batches):
         assert run.epoch == epoch
         assert joined(numbers_of(run)) == list(range(8 * batches))
     assert run.progress == 1 and run.iteration == 2 * batches
-    run.close()
 
 
 def test_drop_last_needs_a_whole_batch():
     run = attached(DataLoader(Stream(7), batch_size=8, drop_last=True))
     with pytest.raises(TrainingError, match="has 7 samples in epoch 0, fewer than one iteration takes"):
         next(iter(run.batches(epochs=1)))
-    run.close()
 
 
 def test_batches_of_a_stream_are_pinned_where_there_is_a_gpu(monkeypatch):
@@ -440,7 +421,6 @@ def test_batches_of_a_stream_are_pinned_where_there_is_a_gpu(monkeypatch):
     monkeypatch.setattr("worker_hooks.torch.data.batches.pin_memory", lambda batch: -batch)
     run = attached(DataLoader(Stream(), batch_size=8, pin_memory=True))
     assert joined(numbers_of(run, epochs=1)) == [-number for number in range(59)]
-    run.close()
 
 
 @pytest.mark.parametrize(

@@ -46,8 +46,6 @@ def test_a_worker_alone_needs_no_weight():
     train(without, iterations=5)
     train_weighted(with_weight, [3.7, 1000.1, 1.0, 0.1, 7.0], iterations=5)
     assert torch.equal(weights(without), weights(with_weight))
-    for run in (without, with_weight):
-        run.close()
 
 
 @pytest.mark.parametrize("bad", [0.0, -1.0, math.nan])
@@ -57,7 +55,6 @@ def test_a_weight_that_is_none_stops_before_the_weights_change(bad):
     with pytest.raises(TrainingError, match=r"weight= of run.backward\(\) .* in iteration 0"):
         train_weighted(run, [bad], iterations=1)
     assert torch.equal(weights(run), before)
-    run.close()
 
 
 def test_the_learning_rate_follows_the_units_in_the_sum(tmp_path):
@@ -78,8 +75,6 @@ def test_a_resumed_run_goes_on_with_its_mean_of_units(tmp_path):
     second = make_run(lr_rule="linear", resume=tmp_path / "x.pt")
     train_weighted(second, units, iterations=6)
     assert torch.equal(weights(whole), weights(second))
-    for run in (whole, first, second):
-        run.close()
 
 
 def test_windows_tell_the_units(tmp_path):
@@ -143,8 +138,6 @@ def test_a_resume_in_tokens_goes_on_in_mid_epoch(tmp_path):
         TrainingError, match=r"sizes of the checkpoint are in tokens, .* resume with batch: {unit: tokens}"
     ):
         make_token_run(resume=tmp_path / "x.pt", unit="padded_tokens")
-    for run in (whole, first, second):
-        run.close()
 
 
 @pytest.mark.parametrize(

@@ -76,7 +76,7 @@ def test_a_run_that_never_arrives_counts_and_is_told() -> None:
 def test_it_goes_on_where_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
     few = ("cliffs", "recurring")
     monkeypatch.setattr(clock, "shipped", lambda: few)
-    command = ["--quick", "--processes", "1", "--out", str(tmp_path)]
+    command = ["--quick", "--jobs", "1", "--out", str(tmp_path)]
     clock.main([*command, "--limit-s", "0"])
     assert "cells are left" in capsys.readouterr().out
     assert not (tmp_path / "clock-quick.md").exists()
