@@ -21,7 +21,7 @@ import math
 import sys
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -30,7 +30,7 @@ import numpy as np
 
 from benchmarks.report.one_race import interval
 from benchmarks.report.page import markdown, update_page, where, write_csv
-from benchmarks.studies.kept_rows import read_rows
+from benchmarks.studies.kept_rows import Row, read_rows
 from benchmarks.studies.membership.spot_job import CONTENDERS, Outcome, run_job
 from benchmarks.studies.study import resumable_arguments
 from benchmarks.suite.intervals import paired_ratio, smallest_difference
@@ -44,8 +44,6 @@ TARGET, QUICK_TARGET = 0.85, 0.80  # test accuracy
 OURS, THEIRS = CONTENDERS
 WHO = {OURS: "membership", THEIRS: "restarts from checkpoints"}
 MET, MISSED, OPEN = "met", "missed", "not decided"
-
-Row = Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True)
