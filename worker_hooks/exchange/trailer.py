@@ -166,8 +166,8 @@ class SumTrailer:
         return present(self._received, self._workers.count)
 
     def reached(self) -> NDArray[np.intp]:
-        """Numbers of the parameters whose hooks wait for the last sum on at least one worker."""
-        return reached(self._received, self._workers.count)
+        """Numbers, rising, of the parameters whose hooks wait for the last sum on at least one worker."""
+        return np.flatnonzero(self._received[_SLOTS + _PARTS * self._workers.count :] >= REACHED)
 
     def as_summed(self, values: Sequence[float]) -> list[float]:
         """These values as they come out of a sum to which nobody adds anything."""
@@ -279,8 +279,3 @@ def present(total: NDArray[np.floating[Any]], workers: int) -> NDArray[np.bool_]
     """Which parameters at least one worker has a gradient of, shape (P,)."""
     counted: NDArray[np.bool_] = total[_SLOTS + _PARTS * workers :] > 0
     return counted
-
-
-def reached(total: NDArray[np.floating[Any]], workers: int) -> NDArray[np.intp]:
-    """Which parameters have hooks that wait for the sum on at least one worker: their numbers, rising."""
-    return np.flatnonzero(total[_SLOTS + _PARTS * workers :] >= REACHED)

@@ -2,5 +2,5 @@
 
 memory_ceiling  how many samples a worker computes at once
 worker_memory   the same for the models of a training
-divided_call    what must hold for micro-batches to be exact
+divided_call    what must hold for a batch in parts to be exact
 """

@@ -20,7 +20,7 @@ from mxnet.gluon import Block
 from mxnet.ndarray import NDArray
 
 from dynamix_ps.errors import TrainingError
-from worker_hooks.memory.divided_call import SAME, DividedCall
+from worker_hooks.memory.divided_call import SAME, OutputParts, indivisible, not_repeatable, weights_changed
 from worker_hooks.memory.memory_ceiling import pieces
 from worker_hooks.mxnet.memory import MXNetMemory
 
@@ -47,25 +47,22 @@ class MXNetMicroBatchedForward:
         return batch.forward() if batch.is_divisible else self._plain(*args)
 
 
-class MXNetDividedBatch(DividedCall):
+class MXNetDividedBatch:
     """One call of a net with a batch, while autograd records."""
-
-    model: Block
-    array = NDArray
 
     def __init__(
         self, memory: MXNetMemory, net: Block, plain: Callable[..., Any], args: tuple[Any, ...], samples: int
     ) -> None:
-        self._memory, self.model, self._plain, self._args, self._samples = memory, net, plain, args, samples
+        self._memory, self._net, self._plain, self._args, self._samples = memory, net, plain, args, samples
         arrays = [leaf for leaf in leaves_of(args) if isinstance(leaf, NDArray)]
         self.is_divisible = any(self._has_rows(one) for one in arrays)
         if not self.is_divisible and not memory.ceiling.is_proven(max(map(_rows, arrays), default=0)):
-            raise self._indivisible(samples, "arrays")
+            raise indivisible(net, samples, "arrays")
         if self.is_divisible and any(map(_has_gradient, arrays)):
             raise TrainingError(
-                f"this batch of {samples} samples exceeds at_once, and an array that the script gives to {self._name} "
-                "has a gradient of its own, which micro-batches do not give in MXNet; call the net with data alone, or "
-                f"{_BOUND}"
+                f"this batch of {samples} samples exceeds at_once, and an array that the script gives to "
+                f"{type(net).__name__} has a gradient of its own, which micro-batches do not give in MXNet; call the "
+                f"net with data alone, or {_BOUND}"
             )
         self._train_mode = autograd.is_training()
         self._steps = memory.steps()
@@ -75,6 +72,7 @@ class MXNetDividedBatch(DividedCall):
     def forward(self) -> Any:
         """The outputs of the whole batch. The backward pass repeats the micro-batches one by one."""
         memory, found = self._memory, []
+        of_parts = OutputParts(self._net, NDArray, lambda parts: mx.nd.concat(*parts, dim=0))
         for begin, end in pieces(self._samples, memory.ceiling.at_once(self._samples), memory.smallest_micro_batch()):
             seed = memory.next_seed()
             self._pieces.append((begin, end, seed))
@@ -83,9 +81,9 @@ class MXNetDividedBatch(DividedCall):
                 outputs = self._plain(*self._part(begin, end))
                 mx.nd.waitall()  # or several micro-batches would be in memory
             found.append(leaves_of(outputs))
-            self._check_rows(found[-1], end - begin)
+            of_parts.check(found[-1], end - begin)
         with autograd.pause():
-            self._outputs = [self._join(parts) for parts in zip(*found, strict=True)]
+            self._outputs = [of_parts.joined(parts) for parts in zip(*found, strict=True)]
             for one in filter(_is_floating, self._outputs):
                 one.attach_grad()
         memory.divided(self.backward)
@@ -97,7 +95,7 @@ class MXNetDividedBatch(DividedCall):
         gradients of the parameters are those of one micro-batch."""
         wanted = [number for number, one in enumerate(self._outputs) if _is_floating(one) and one._fresh_grad]
         if wanted and self._steps != self._memory.steps():
-            raise self._weights_changed("trainer.step()")
+            raise weights_changed(self._net, "trainer.step()")
         for begin, end, seed in self._pieces if wanted else ():
             mx.random.seed(seed)
             with autograd.record(train_mode=self._train_mode):
@@ -128,9 +126,6 @@ class MXNetDividedBatch(DividedCall):
     def _has_rows(self, array: Any) -> bool:
         return _rows(array) == self._samples
 
-    def _concatenated(self, parts: Sequence[Any]) -> Any:
-        return mx.nd.concat(*parts, dim=0)
-
     def _check_same(self, outputs: Sequence[Any], begin: int, end: int) -> None:
         """Raises TrainingError if the net does not compute the same a second time."""
         for kept, now in zip(self._outputs, outputs, strict=True):
@@ -138,9 +133,8 @@ class MXNetDividedBatch(DividedCall):
                 continue
             apart, largest = (kept[begin:end] - now).abs().max().asscalar(), kept.abs().max().asscalar()
             if apart > SAME * largest:
-                raise self._not_repeatable(
-                    "random numbers that are not MXNet's, or a state that each forward pass changes", _BOUND
-                )
+                causes = "random numbers that are not MXNet's, or a state that each forward pass changes"
+                raise not_repeatable(self._net, causes, _BOUND)
 
 
 def leaves_of(value: Any) -> list[Any]:

@@ -98,12 +98,8 @@ class TorchParameters(ModelParameters):
         }
 
     @property
-    def has_batch_norm(self) -> bool:
-        return any(isinstance(norm, _BatchNorm) for norm in self.norms)
-
-    @property
     def smallest_share(self) -> int:
-        return 2 if self.has_batch_norm else 1
+        return 2 if any(isinstance(norm, _BatchNorm) for norm in self.norms) else 1
 
     # -- new parameters -----------------------------------------------------------------------------------------------
 

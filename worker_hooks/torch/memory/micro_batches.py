@@ -27,7 +27,7 @@ from worker_hooks.loading.out_of_memory import (
     is_out_of_memory,
     memory_limited_to_what_is_left,
 )
-from worker_hooks.memory.divided_call import SAME, DividedCall
+from worker_hooks.memory.divided_call import SAME, OutputParts, indivisible, not_repeatable, weights_changed
 from worker_hooks.memory.memory_ceiling import pieces
 from worker_hooks.torch.memory.ceiling import TorchMemory
 from worker_hooks.torch.memory.repeatable import ForwardState
@@ -99,12 +99,10 @@ class TorchMicroBatchedForward:
             memory.did_not_fit(at_once, told)
 
 
-class TorchDividedBatch(DividedCall):
+class TorchDividedBatch:
     """One call of a model with a batch."""
 
     keeps_graphs: ClassVar[bool] = False  # of all micro-batches: nothing is repeated, and nothing saved
-    model: torch.nn.Module
-    array = torch.Tensor
 
     def __init__(
         self,
@@ -116,6 +114,7 @@ class TorchDividedBatch(DividedCall):
         samples: int,
     ) -> None:
         self._memory, self.model, self._plain, self._samples = memory, model, plain, samples
+        self._parts = OutputParts(model, torch.Tensor, torch.cat)
         self._leaves, self._form = pytree.tree_flatten((args, kwargs))
         tensors = [leaf for leaf in self._leaves if isinstance(leaf, torch.Tensor)]
         self._rows = [_is_tensor(leaf) and leaf.dim() > 0 and len(leaf) == samples for leaf in self._leaves]
@@ -123,7 +122,7 @@ class TorchDividedBatch(DividedCall):
         if not self.is_divisible and not memory.ceiling.searches:
             longest = max((len(tensor) for tensor in tensors if tensor.dim()), default=0)
             if not memory.ceiling.is_proven(longest):
-                raise self._indivisible(samples, "tensors")
+                raise indivisible(model, samples, "tensors")
         parameters = memory.stepped_parameters()
         self._asking = [number for number, leaf in enumerate(self._leaves) if _is_tensor(leaf) and leaf.requires_grad]
         self.inputs: list[torch.Tensor] = [self._leaves[number] for number in self._asking] + parameters
@@ -156,11 +155,11 @@ class TorchDividedBatch(DividedCall):
             self._pieces.append((begin, end, ForwardState(self.model, buffers=False)))
             has_graph = self.keeps_graphs or end == self._samples
             leaves, outputs, form = self._first_pass(begin, end, has_graph)
-            self._check_rows(outputs, end - begin)
+            self._parts.check(outputs, end - begin)
             found.append([one.detach() if _is_tensor(one) else one for one in outputs])
             if has_graph:
                 self._graphs.append((leaves, outputs))
-        joined = [self._join(parts_of_one) for parts_of_one in zip(*found, strict=True)]
+        joined = [self._parts.joined(parts_of_one) for parts_of_one in zip(*found, strict=True)]
         tensors = [number for number, one in enumerate(joined) if _is_tensor(one)]
         given = [joined[number] for number in tensors]
         self._kept = [(one.detach(), one._version) for one in given]
@@ -179,7 +178,7 @@ class TorchDividedBatch(DividedCall):
     def gradients(self, wanted: Sequence[torch.Tensor | None]) -> list[torch.Tensor | None]:
         """Of `inputs`, for the gradients of the outputs."""
         if self._versions != self._parameter_versions():
-            raise self._weights_changed("optimizer.step()")
+            raise weights_changed(self.model, "optimizer.step()")
         sums: list[torch.Tensor | None] = [None] * len(self.inputs)
         with ForwardState(self.model).restored():
             for begin, end, state in reversed(self._pieces):  # the last one has a graph, or all have; it is freed here
@@ -290,9 +289,6 @@ class TorchDividedBatch(DividedCall):
                 stack.enter_context(torch.autocast(kind, dtype=dtype, enabled=enabled, cache_enabled=False))
             yield
 
-    def _concatenated(self, parts: Sequence[torch.Tensor]) -> torch.Tensor:
-        return torch.cat(list(parts))
-
     def _check_same(self, outputs: Sequence[torch.Tensor], begin: int, end: int) -> None:
         """Raises TrainingError if the model does not compute the same a second time."""
         halves = any(enabled for _, enabled, _ in self._autocast)
@@ -303,7 +299,8 @@ class TorchDividedBatch(DividedCall):
             low = halves or torch.finfo(kept.dtype).bits < 32
             largest = float(before.abs().max()) if before.numel() else 0.0
             if before.numel() and float((now - before).abs().max()) > (_SAME_IN_HALVES if low else SAME) * largest:
-                raise self._not_repeatable(
+                raise not_repeatable(
+                    self.model,
                     "random numbers that are not torch's, a state that each forward pass changes, or batch norm or "
                     "dropout in a micro-batch that memory ran out in",
                     f"set at_once to less than {end - begin} for this worker, so that nothing is repeated otherwise",

@@ -21,6 +21,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 from dynamix_ps.errors import TrainingError
+from worker_hooks.memory.divided_call import OutputParts
 from worker_hooks.memory.memory_ceiling import MemoryCeiling
 from worker_hooks.torch.memory.ceiling import TorchMemory
 from worker_hooks.torch.memory.micro_batches import TorchDividedBatch, TorchMicroBatchedForward
@@ -93,7 +94,7 @@ class WorkerBatches(TorchMemory):
             )
         if self._called_in == self._in_flight().batch.iteration:
             return
-        if self._called_in < 0 or self._measures() or self._parameters.has_batch_norm:
+        if self._called_in < 0 or self._measures() or self._parameters.smallest_share > 1:
             raise TrainingError(
                 "the script has not called a model that it gave to attach(), so its batch cannot be divided among the "
                 f"{len(self._here)} workers of this rehearsal; call model(inputs) itself"
@@ -165,12 +166,11 @@ class _BatchOfWorkers(TorchDividedBatch):
     """One call of a model, with a micro-batch for every worker."""
 
     keeps_graphs = True
-    parts, or_else = "workers' parts", ""
     _memory: WorkerBatches
+    _parts: _PartsOfWorkers
 
     def forward(self, parts: Sequence[tuple[int, int]]) -> Any:
-        self._shares = [(end - begin) / self._samples for begin, end in parts]
-        self._totals: list[torch.Tensor] = []  # of the workers' numbers
+        self._parts = _PartsOfWorkers(self.model, [(end - begin) / self._samples for begin, end in parts])
         self._places = {begin: place for place, (begin, _) in self._memory.bounds.items()}
         self._statistics = RunningStatistics(batch_norms(self.model))
         joined = super().forward(parts) if self._memory.measures_norms else self._in_one_graph(parts)
@@ -185,15 +185,15 @@ class _BatchOfWorkers(TorchDividedBatch):
             self._statistics.restart()
             outputs, form = self._outputs([leaf[begin:end] if has_rows else leaf for leaf, has_rows in pairs])
             self._statistics.take((end - begin) / self._samples)
-            self._check_rows(outputs, end - begin)
+            self._parts.check(outputs, end - begin)
             found.append(outputs)
-        joined = [self._join(parts_of_one) for parts_of_one in zip(*found, strict=True)]
+        joined = [self._parts.joined(parts_of_one) for parts_of_one in zip(*found, strict=True)]
         return pytree.tree_unflatten(joined, form)
 
     @property
     def has_means(self) -> bool:
         """Whether the model has returned numbers for the batch."""
-        return bool(self._totals)
+        return bool(self._parts.totals)
 
     def check_means(self, joined: Any) -> None:
         """Raises TrainingError if a number of the model is a sum over the samples rather than a mean."""
@@ -202,21 +202,13 @@ class _BatchOfWorkers(TorchDividedBatch):
         with ForwardState(self.model).restored(), torch.no_grad():
             whole, _ = self._outputs(self._leaves)
         means = [(of_all, one) for of_all, one in zip(whole, pytree.tree_leaves(joined), strict=True) if _is_mean(one)]
-        for (of_all, mean), total in zip(means, self._totals, strict=True):
+        for (of_all, mean), total in zip(means, self._parts.totals, strict=True):
             if abs(of_all - total) < abs(of_all - mean):
                 raise TrainingError(
-                    f"{self._name} returned a number that is a sum over the samples ({float(of_all):.4g} for "
-                    f"{self._samples}), and a rehearsal can only join means of workers; return the mean, or the outputs"
+                    f"{type(self.model).__name__} returned a number that is a sum over the samples "
+                    f"({float(of_all):.4g} for {self._samples}), and a rehearsal can only join means of workers; "
+                    "return the mean, or the outputs"
                 )
-
-    def _check_rows(self, outputs: Sequence[Any], samples: int) -> None:
-        super()._check_rows([one for one in outputs if not _is_mean(one)], samples)
-
-    def _join(self, parts: Sequence[Any]) -> Any:
-        if not _is_mean(parts[0]):
-            return super()._join(parts)
-        self._totals.append(torch.stack([one.detach() for one in parts]).sum())
-        return sum(share * one for share, one in zip(self._shares, parts, strict=True))
 
     def _part_of(self, gradient: torch.Tensor, begin: int, end: int) -> torch.Tensor:
         return gradient * ((end - begin) / self._samples) if _is_mean(gradient) else gradient[begin:end]
@@ -233,6 +225,31 @@ class _BatchOfWorkers(TorchDividedBatch):
         found = super()._gradients_of(begin, end, state, wanted)
         self._memory.add(self._places[begin], self._parameters, found[len(self._asking) :])
         return found
+
+
+class _PartsOfWorkers(OutputParts):
+    """What a model returns for the part of every worker: rows, or means over its samples.
+
+    Attributes:
+        totals: sums of the means of all workers, for each such output.
+    """
+
+    kind, or_else = "workers' parts", ""
+
+    def __init__(self, model: torch.nn.Module, shares: Sequence[float]) -> None:
+        """`shares`: of the workers in the batch."""
+        super().__init__(model, torch.Tensor, torch.cat)
+        self._shares = shares
+        self.totals: list[torch.Tensor] = []
+
+    def check(self, outputs: Sequence[Any], samples: int) -> None:
+        super().check([one for one in outputs if not _is_mean(one)], samples)
+
+    def joined(self, parts: tuple[Any, ...]) -> Any:
+        if not _is_mean(parts[0]):
+            return super().joined(parts)
+        self.totals.append(torch.stack([one.detach() for one in parts]).sum())
+        return sum(share * one for share, one in zip(self._shares, parts, strict=True))
 
 
 def _is_mean(output: Any) -> bool:
