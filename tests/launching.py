@@ -153,6 +153,17 @@ def kill_all(run_id: str, others: Sequence[subprocess.Popen[str]] = ()) -> None:
         os.kill(pid, signal.SIGKILL)
 
 
+def ends_clean(launcher: subprocess.Popen[str]) -> str:
+    """Wait for the end of a launcher, of whose run nothing must be left; returns its output."""
+    output, _ = launcher.communicate()
+    run_id = run_id_in(output)
+    try:
+        assert_nothing_left(run_id)
+    finally:
+        kill_all(run_id)
+    return output
+
+
 def command_line(pid: str) -> str:
     """The command line of a process; empty when it is gone."""
     try:

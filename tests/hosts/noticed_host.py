@@ -6,9 +6,8 @@ import json
 import subprocess
 from pathlib import Path
 
-from dynamix_ps.run_record.run_folder import RunFolder
 from tests.integration.membership.elastic_story import Story
-from tests.launching import assert_nothing_left, run_id_in, wait_for
+from tests.launching import wait_for
 
 # All train until two have for a while.
 UNTIL_ONE_IS_GONE = """\
@@ -38,7 +37,7 @@ class NoticedHost:
 
     def check(self, host: str, output: str) -> None:
         """After the end of the job, which has printed `output`: the worker of `host` has left by vote."""
-        story, folder = self._story, RunFolder((self._story.folder / "runs" / "latest").resolve())
+        story, folder = self._story, self._story.record
         story.check([0, 1])
         story.check_epochs(0)
         sums = story.sums(0)
@@ -49,11 +48,11 @@ class NoticedHost:
         lines = folder.membership_file.read_text().splitlines()
         records = [record["kind"] for line in lines for record in json.loads(line)]
         assert (records.count("began"), records.count("left")) == (1, 3), "no iteration was made anew"
-        summary = json.loads(folder.summary_json.read_text())
+        summary = story.summary()
         assert summary["departures"] == [f"2 of 3 workers from iteration {last}: worker 2 left"]
         assert summary["losses"] == []
         assert [row["state"] for row in summary["per_worker"]] == ["finished", "finished", "left"]
         assert f'"host": "{host}"' in next(
             line for line in folder.events_file.read_text().splitlines() if '"host_leaves"' in line
         ), output
-        assert_nothing_left(run_id_in(folder.path.name))
+        story.assert_nothing_left()

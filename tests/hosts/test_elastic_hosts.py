@@ -5,7 +5,6 @@ All end with the result of one process.
 
 from __future__ import annotations
 
-import json
 import signal
 import subprocess
 from collections.abc import Iterator
@@ -18,10 +17,9 @@ import pytest
 
 from benchmarks.testbed import Bed, Link, permitted
 from dynamix_ps.launch.cleanup.release import release_stale
-from dynamix_ps.run_record.run_folder import RunFolder
 from tests.hosts.noticed_host import UNTIL_ONE_IS_GONE
 from tests.integration.membership.elastic_story import DOUBLE, Story
-from tests.launching import assert_nothing_left, dynamix, ends, run_id_in, wait_for
+from tests.launching import dynamix, ends, wait_for
 
 pytestmark = [
     pytest.mark.timeout(150),
@@ -61,13 +59,10 @@ class ElasticJob:
 
     def summary(self) -> dict[str, Any]:
         """Of a job that has come to its end."""
-        output, _ = self.process.communicate(timeout=90)
-        folder = RunFolder((self.story.folder / "runs" / "latest").resolve())
-        assert self.process.returncode == 0, output
+        ends(self.process, 0, limit_s=90)
         release_stale()  # what a host has left that was switched off, as the next job does on it
-        assert_nothing_left(run_id_in(folder.path.name))
-        summary: dict[str, Any] = json.loads(folder.summary_json.read_text())
-        return summary
+        self.story.assert_nothing_left()
+        return self.story.summary()
 
 
 @contextmanager
@@ -174,12 +169,10 @@ def test_stopping_a_job_over_several_hosts_is_no_story_of_losses(tmp_path: Path)
     with elastic_job(tmp_path, TRAIN_ON, **options) as job:
         job.there(0, 1, 2, 3)
         job.process.send_signal(signal.SIGINT)
-        output, _ = job.process.communicate(timeout=60)
-    folder = RunFolder((tmp_path / "runs" / "latest").resolve())
-    assert_nothing_left(run_id_in(folder.path.name))
-    assert job.process.returncode == 130, output
+        output = ends(job.process, 130)
+    job.story.assert_nothing_left()
     assert [rank for rank in range(4) if f"warning: worker {rank} ends by SIGTERM after" not in output] == []
-    summary = json.loads(folder.summary_json.read_text())
+    folder, summary = job.story.record, job.story.summary()
     for text in (output, folder.summary_md.read_text()):
         assert not [word for word in ("cannot leave", "has left", "lost", "started again") if word in text], text
     assert [row["state"] for row in summary["per_worker"]] == ["stopped"] * 4

@@ -18,6 +18,7 @@ from tests.launching import (
     assert_nothing_left,
     cluster_file,
     dynamix,
+    ends,
     read_until,
     reapers_of,
     run_id_in,
@@ -92,8 +93,7 @@ def gone_within(run_id: str, limit_s: float) -> None:
 
 def test_a_whole_job_and_its_records(tmp_path: Path) -> None:
     with two_hosts(tmp_path, HOOK + WHERE) as job:
-        output, _ = job.process.communicate(timeout=60)
-        assert job.process.returncode == 0, output
+        output = ends(job.process, 0)
         assert "worker-0 | here a 10.77.0.1 10.77.0.1 10.77.0.1" in output
         assert "worker-1 | here b 10.77.0.2 10.77.0.2 10.77.0.1" in output
         assert output.count("token in command lines: 0 of many") == 2
@@ -109,8 +109,7 @@ def test_a_whole_job_and_its_records(tmp_path: Path) -> None:
 
 def test_a_worker_that_fails_elsewhere_ends_the_job_with_its_cause(tmp_path: Path) -> None:
     with two_hosts(tmp_path, HOOK + FAILS) as job:
-        output, _ = job.process.communicate(timeout=60)
-        assert job.process.returncode == 4, output
+        output = ends(job.process, 4)
         assert "error: worker-1 ended with exit code 9 at iteration 0: loss is NaN" in output
         assert "  last words" in output.split("last lines of worker-1")[1]
         assert_nothing_left(run_id_in(output))
@@ -123,8 +122,7 @@ def test_ctrl_c_ends_the_workers_of_all_hosts_in_order(tmp_path: Path) -> None:
         while not all(f"training {rank}" in seen for rank in (0, 1)):
             seen += read_until(job.process, "training")
         job.process.send_signal(signal.SIGINT)
-        output = seen + job.process.communicate(timeout=60)[0]
-        assert job.process.returncode == 130, output
+        output = ends(job.process, 130, seen)
         assert "interrupted by SIGINT" in output
         assert all(f"told to end {rank}" in output for rank in (0, 1))
         assert_nothing_left(run_id_in(output))
@@ -156,8 +154,7 @@ def test_a_lost_host_ends_the_job_and_is_named(tmp_path: Path, number: signal.Si
     with two_hosts(tmp_path, HOOK + stubborn + TRAINS) as job:
         seen = read_until(job.process, "training 1")
         os.kill(job.agents()["b"], number)
-        output = seen + job.process.communicate(timeout=18)[0]  # less than the grace of an orderly end
-        assert job.process.returncode == 4, output
+        output = ends(job.process, 4, seen, limit_s=18)  # less than the grace of an orderly end
         assert f"error: host b is lost: {reason}" in output
         assert "(it ran worker-1)" in output
         gone_within(run_id_in(output), 10.0)
@@ -165,8 +162,7 @@ def test_a_lost_host_ends_the_job_and_is_named(tmp_path: Path, number: signal.Si
 
 def test_a_host_that_refuses_is_named_and_nothing_is_started(tmp_path: Path) -> None:
     with two_hosts(tmp_path, HOOK + TRAINS, addresses={"b": "10.77.0.9"}) as job:
-        output, _ = job.process.communicate(timeout=60)
-        assert job.process.returncode == 3, output
+        output = ends(job.process, 3)
         assert "error: host b: cluster.hosts.b: 10.77.0.9 is no address of that host" in output
         assert "has 10.77.0.2 towards 10.77.0.1" in output
         assert "training" not in output
@@ -175,8 +171,7 @@ def test_a_host_that_refuses_is_named_and_nothing_is_started(tmp_path: Path) -> 
 
 def test_much_output_and_large_files_arrive_whole(tmp_path: Path) -> None:
     with two_hosts(tmp_path, HOOK + CHATTY) as job:
-        output, _ = job.process.communicate(timeout=80)
-        assert job.process.returncode == 0, output[-2000:]
+        output = ends(job.process, 0, limit_s=80)
         for rank in (0, 1):
             lines = (job.run_folder / "logs" / f"worker-{rank}.log").read_text().splitlines()
             assert [line.split()[:2] for line in lines] == [[f"{rank}", f"{line}"] for line in range(6_000)]
@@ -188,8 +183,7 @@ def test_a_checkpoint_reaches_all_hosts(tmp_path: Path) -> None:
     checkpoint = tmp_path / "mine.pt"
     checkpoint.write_text("the weights")
     with two_hosts(tmp_path, HOOK + RESUMED, resume=checkpoint) as job:
-        output, _ = job.process.communicate(timeout=60)
-        assert job.process.returncode == 0, output
+        output = ends(job.process, 0)
         assert output.count("| resumed from mine.pt the weights") == 2
 
 
@@ -199,8 +193,7 @@ def weights_in(output: str) -> set[str]:
 
 def test_the_weights_are_those_of_one_host(tmp_path: Path) -> None:
     with two_hosts(tmp_path, REAL) as job:
-        output, _ = job.process.communicate(timeout=80)
-        assert job.process.returncode == 0, output
+        output = ends(job.process, 0, limit_s=80)
     file = cluster_file(tmp_path, workers="[{}, {}]", comm="gloo")
     alone = dynamix("launch", "-c", str(file), "--", "python", "worker.py", cwd=tmp_path)
     assert weights_in(alone.communicate(timeout=80)[0]) == weights_in(output)
@@ -211,8 +204,7 @@ def test_the_weights_are_those_of_one_host(tmp_path: Path) -> None:
 def test_a_real_training_adapts_over_two_hosts(tmp_path: Path, comm: str) -> None:
     extra = "batch: {min: 8, max: 256}\nwindow: 4\npolicy: {name: random}\nseed: 3\n"
     with two_hosts(tmp_path, REAL, comm=comm, mode="adapt", extra=extra) as job:
-        output, _ = job.process.communicate(timeout=80)
-        assert job.process.returncode == 0, output
+        output = ends(job.process, 0, limit_s=80)
         assert len(weights_in(output)) == 1, output
         for name in ("server-0", "server-1") if comm == "byteps" else ():
             assert (job.run_folder / "roles" / f"{name}.jsonl").stat().st_size

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from dynamix_ps.run_record.run_folder import RunFolder
-from tests.launching import assert_nothing_left, cluster_file, dynamix, kill_all, run_id_in
+from tests.launching import cluster_file, dynamix, ends_clean
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -48,12 +48,7 @@ def test_plans_stay_within_what_fits_into_the_memory_of_one_worker(tmp_path: Pat
     extra = "memory: auto\nwindow: 5\nbatch: {min: 4, max: 64}\npolicy: {name: random}\nmetrics: {network: 'off'}\n"
     file = cluster_file(tmp_path, extra, workers="[{batch: 32}, {batch: 32}, {batch: 32}]", comm="gloo", mode="adapt")
     process = dynamix("launch", "-c", str(file), "--", "python", "training.py", cwd=tmp_path)
-    output, _ = process.communicate()
-    run_id = run_id_in(output)
-    try:
-        assert_nothing_left(run_id)
-    finally:
-        kill_all(run_id)
+    output = ends_clean(process)
     assert process.returncode == 0, output
     folder = RunFolder((tmp_path / "runs" / "latest").resolve())
     journal = [json.loads(line) for line in folder.journal_file.read_text().splitlines()]

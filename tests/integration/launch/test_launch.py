@@ -24,6 +24,7 @@ from tests.launching import (
     cluster_file,
     dynamix,
     ends,
+    ends_clean,
     environment,
     kill_all,
     read_until,
@@ -43,12 +44,7 @@ def launch(folder: Path, body: str, *arguments: str, extra: str = "", **options:
     """(exit code, output, run folder) of a whole run."""
     file = cluster_file(folder, extra, **options)
     process = dynamix("launch", "-c", str(file), "--", "python", str(script(folder, body)), *arguments, cwd=folder)
-    output, _ = process.communicate()
-    run_id = run_id_in(output)
-    try:
-        assert_nothing_left(run_id)
-    finally:
-        kill_all(run_id)
+    output = ends_clean(process)
     return process.returncode, output, (folder / "runs" / "latest").resolve()
 
 
@@ -414,12 +410,7 @@ def test_a_policy_of_somebody_else_decides_in_a_real_run(tmp_path: Path) -> None
     file = cluster_file(tmp_path, policy, mode="adapt")
     command = ("python", "-m", "benchmarks.workloads.train", "--data", "digits", "--model", "mlp", "--epochs", "4")
     process = dynamix("launch", "-c", str(file), "--", *command, cwd=tmp_path)
-    output, _ = process.communicate()
-    run_id = run_id_in(output)
-    try:
-        assert_nothing_left(run_id)
-    finally:
-        kill_all(run_id)
+    output = ends_clean(process)
     assert process.returncode == 0, output
     with (tmp_path / "runs" / "latest" / "plans.csv").open() as plans:
         applied = [row["batch_0"] for row in csv.DictReader(plans) if row["status"] == "applied"]

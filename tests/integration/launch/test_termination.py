@@ -17,6 +17,7 @@ from tests.launching import (
     begun,
     cluster_file,
     dynamix,
+    ends,
     environment,
     kill_all,
     read_until,
@@ -78,8 +79,7 @@ def test_one_process_saves_beside_its_own_checkpoints_and_ends_as_sigterm_does(t
     process = start(training, LONG, "own")
     read_until(process, "iteration 5")
     process.send_signal(signal.SIGTERM)
-    output, _ = process.communicate(timeout=30)
-    assert process.returncode == -signal.SIGTERM
+    output = ends(process, -signal.SIGTERM, limit_s=30)
     saved = torch.load(training.parent / "last.pt")["position"]["iteration"]
     assert f"worker 0 ends by SIGTERM after {saved} complete iterations" in output
 
@@ -92,8 +92,7 @@ def test_who_never_saves_ends_at_once(training: Path) -> None:
     process = start(training, LONG, "never")
     read_until(process, "iteration 5")
     process.send_signal(signal.SIGTERM)
-    output, _ = process.communicate(timeout=30)
-    assert process.returncode == -signal.SIGTERM
+    output = ends(process, -signal.SIGTERM, limit_s=30)
     assert output == ""
     assert sorted(path.name for path in training.parent.iterdir()) == ["training.py"]
 
@@ -105,8 +104,7 @@ def test_a_script_that_hangs_ends_without_a_checkpoint(training: Path) -> None:
     process = start(training, LONG, "own")
     read_until(process, "iteration 5")
     process.send_signal(signal.SIGTERM)
-    output, _ = process.communicate(timeout=30)
-    assert process.returncode == -signal.SIGTERM
+    output = ends(process, -signal.SIGTERM, limit_s=30)
     assert "no iteration was complete within 8 s of SIGTERM; this worker ends without a checkpoint" in output
     assert not (training.parent / "last.pt").exists()
 

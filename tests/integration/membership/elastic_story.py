@@ -194,18 +194,27 @@ class Story:
 
     def planned(self) -> list[tuple[int, ...]]:
         """The sizes of every decision and plan of the arbitrator, in the order of their versions."""
-        lines = JsonLinesTail(self._run.journal_file).read()
+        lines = JsonLinesTail(self.record.journal_file).read()
         plans = [line for line in lines if line["kind"] in ("adopted", *DECISIONS)]
         return [tuple(line["batch_sizes"]) for line in sorted(plans, key=lambda line: line["version"])]
 
     def applied(self, rank: int) -> list[tuple[int, ...]]:
         """The sizes of the arbitrator's plans that a worker has trained by."""
-        lines = JsonLinesTail(self._run.worker_file(rank)).read()
+        lines = JsonLinesTail(self.record.worker_file(rank)).read()
         return [tuple(line["batch_sizes"]) for line in lines if line["kind"] == "plan_applied"]
 
     @property
-    def _run(self) -> RunFolder:
+    def record(self) -> RunFolder:
+        """What the newest run has written."""
         return RunFolder((self.folder / "runs" / "latest").resolve())
+
+    def summary(self) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads(self.record.summary_json.read_text())
+        return found
+
+    def assert_nothing_left(self) -> None:
+        """No process, segment, socket folder or control group of the newest run."""
+        assert_nothing_left(run_id_in(self.record.path.name))
 
     def weights(self, rank: int) -> list[torch.Tensor]:
         """The last ones of a worker."""
@@ -231,7 +240,5 @@ class Story:
 def trained(story: Story) -> dict[str, Any]:
     """Train to the end, which must be a good one. Returns the summary."""
     ends(story.launch(), 0, limit_s=200)
-    record = RunFolder((story.folder / "runs" / "latest").resolve())
-    assert_nothing_left(run_id_in(record.path.name))
-    summary: dict[str, Any] = json.loads(record.summary_json.read_text())
-    return summary
+    story.assert_nothing_left()
+    return story.summary()

@@ -5,15 +5,13 @@ All end with the result of one process, in torch.
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
 
-from dynamix_ps.run_record.run_folder import RunFolder
 from tests.integration.membership.elastic_story import SAMPLES, Story
 from tests.integration.training.small_training import NEEDS_MXNET
-from tests.launching import assert_nothing_left, dynamix, run_id_in, wait_for
+from tests.launching import dynamix, wait_for
 
 pytestmark = [pytest.mark.timeout(180), NEEDS_MXNET]
 
@@ -126,10 +124,9 @@ def test_workers_of_mxnet_come_and_go(tmp_path: Path) -> None:
     story.check_epochs(2, sums)
     there = list(dict.fromkeys(tuple(one["present"]) for one in sums))
     assert there == [(0, 1), (0, 1, 2), (0, 2), (1, 2)], there
-    folder = RunFolder((tmp_path / "runs" / "latest").resolve())
-    summary = json.loads(folder.summary_json.read_text())
+    summary = story.summary()
     assert [row["state"] for row in summary["per_worker"]] == ["left", "finished", "finished"]
     assert [one.split(",")[0].split(": ")[1] for one in summary["losses"]] == ["worker 1 lost"]
     assert [one.split(": ")[1] for one in summary["departures"]] == ["worker 0 left"]
     assert [one.split(": ")[1] for one in summary["arrivals"]] == ["worker 2 entered", "worker 1 entered"]
-    assert_nothing_left(run_id_in(folder.path.name))
+    story.assert_nothing_left()

@@ -62,9 +62,8 @@ def ended(job: subprocess.Popen[str], exit_code: int) -> str:
 
 def newest(story: Story) -> tuple[RunFolder, dict[str, Any]]:
     """The last run, of which nothing is left but its folder, and its summary."""
-    folder = RunFolder((story.folder / "runs" / "latest").resolve())
-    assert_nothing_left(run_id_in(folder.path.name))
-    return folder, json.loads(folder.summary_json.read_text())
+    story.assert_nothing_left()
+    return story.record, story.summary()
 
 
 def check_one_process(story: Story, sums: list[dict[str, Any]], rank: int) -> None:

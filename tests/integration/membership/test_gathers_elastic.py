@@ -9,7 +9,7 @@ import pytest
 
 from tests.integration.membership.elastic_story import Story
 from tests.integration.membership.test_workers_enter import join_when_left, story_of
-from tests.launching import assert_nothing_left, ends, run_id_in
+from tests.launching import ends
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -37,7 +37,7 @@ def test_one_leaves_and_comes_back(tmp_path: Path, comm: str) -> None:
     join_when_left(tmp_path, job, "worker 2 has entered; 4 workers go on from iteration ")
     ends(job, 0, limit_s=100)
     story.check([1, 0, 2, 3], rtol=1e-9)
-    assert_nothing_left(run_id_in((tmp_path / "runs" / "latest").resolve().name))
+    story.assert_nothing_left()
 
 
 @pytest.mark.parametrize("comm", ["byteps", "gloo"])
@@ -52,4 +52,4 @@ def test_who_is_lost_with_rows_ends_the_job(tmp_path: Path, comm: str, at_first:
         told = f"worker-{rank}"
         assert any(told in line and "worker 2 is lost in iteration 30" in line for line in output.splitlines()), output
         assert len(story.sums(rank)) == 30, "no step was made with the loss"
-    assert_nothing_left(run_id_in((tmp_path / "runs" / "latest").resolve().name))
+    story.assert_nothing_left()

@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from dynamix_ps.run_record.run_folder import RunFolder
 from tests.integration.membership.elastic_story import Story
-from tests.launching import assert_nothing_left, dynamix, ends, run_id_in, wait_for
+from tests.launching import dynamix, ends, wait_for
 
 pytestmark = pytest.mark.timeout(240)
 
@@ -60,8 +59,7 @@ def test_workers_leave_by_a_signal_and_by_the_command(comm: str, tmp_path: Path)
     assert [len(story.sums(rank)) for rank in (2, 0)] == [second, zeroth], "no step with nothing"
     assert all((tmp_path / f"unwound-{rank}").exists() for rank in of_all)
 
-    folder = RunFolder((tmp_path / "runs" / "latest").resolve())
-    summary = json.loads(folder.summary_json.read_text())
+    summary = story.summary()
     assert summary["reason"].startswith("2 of 4 workers finished: worker-0 left")
     assert summary["departures"] == [
         f"3 of 4 workers from iteration {second}: worker 2 left",
@@ -69,11 +67,11 @@ def test_workers_leave_by_a_signal_and_by_the_command(comm: str, tmp_path: Path)
     ]
     assert summary["losses"] == []
     assert [row["state"] for row in summary["per_worker"]] == ["left", "finished", "left", "finished"]
-    lines = folder.membership_file.read_text().splitlines()
+    lines = story.record.membership_file.read_text().splitlines()
     records = [record["kind"] for line in lines for record in json.loads(line)]
     assert records.count("began") == 1, "no generation but the first"
     assert "lost" not in records and records.count("left") == 4
-    assert_nothing_left(run_id_in(folder.path.name))
+    story.assert_nothing_left()
 
 
 def test_a_second_sigterm_is_a_loss_and_a_leave_that_leaves_too_few_is_refused(tmp_path: Path) -> None:
@@ -86,9 +84,8 @@ def test_a_second_sigterm_is_a_loss_and_a_leave_that_leaves_too_few_is_refused(t
     story.check([0, 1])
     story.check_epochs(0)
     assert "worker 1 cannot leave: 1 of 2 workers would stay, and elastic.min_workers is 2" in output
-    folder = RunFolder((tmp_path / "runs" / "latest").resolve())
-    summary = json.loads(folder.summary_json.read_text())
+    summary = story.summary()
     assert [row["state"] for row in summary["per_worker"]] == ["finished", "finished", "left", "lost"]
     assert [one.split(",")[0] for one in summary["losses"]] == ["3 of 4 workers from iteration 10: worker 3 lost"]
     assert summary["departures"][0].endswith("worker 2 left")
-    assert_nothing_left(run_id_in(folder.path.name))
+    story.assert_nothing_left()

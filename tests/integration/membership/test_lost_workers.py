@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import itertools
-import json
 from pathlib import Path
 
 import pytest
 
 from dynamix_ps.run_record.json_lines import JsonLinesTail
-from dynamix_ps.run_record.run_folder import RunFolder
 from tests.integration.membership.elastic_story import KILL_ARBITRATOR, Story
-from tests.launching import assert_nothing_left, ends, run_id_in
+from tests.launching import ends
 
 pytestmark = pytest.mark.timeout(240)
 
@@ -37,8 +35,7 @@ def test_the_others_go_on_to_the_result_of_one_process(comm: str, tmp_path: Path
     story.check_epochs(1)
     story.check([1, 3])
 
-    folder = RunFolder((tmp_path / "runs" / "latest").resolve())
-    summary = json.loads(folder.summary_json.read_text())
+    summary = story.summary()
     assert summary["reason"].startswith(
         "2 of 4 workers finished: worker-2 was killed by SIGKILL at iteration 30; worker-0"
     )
@@ -47,9 +44,9 @@ def test_the_others_go_on_to_the_result_of_one_process(comm: str, tmp_path: Path
         "2 of 4 workers from iteration 60: worker 0 lost",
     ]
     assert [row["state"] for row in summary["per_worker"]] == ["lost", "finished", "lost", "finished"]
-    starts = [line["restarts"] for line in JsonLinesTail(folder.journal_file).read() if line["kind"] == "started"]
+    starts = [line["restarts"] for line in JsonLinesTail(story.record.journal_file).read() if line["kind"] == "started"]
     assert starts == [0, 1], "it decided on the second loss by what it had written of the first"
     there = [tuple(rank for rank, size in enumerate(sizes) if size) for sizes in story.planned()]
     assert [ranks for ranks, _ in itertools.groupby(there)][-2:] == [(0, 1, 3), (1, 3)], "its plans are of those there"
     assert {sum(sizes) for sizes in story.planned()} == {24}
-    assert_nothing_left(run_id_in(folder.path.name))
+    story.assert_nothing_left()

@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from dynamix_ps.run_record.run_folder import RunFolder
 from tests.integration.membership.elastic_story import SAMPLES, Story
-from tests.launching import assert_nothing_left, ends, run_id_in
+from tests.launching import ends
 
 pytestmark = pytest.mark.timeout(240)
 
@@ -44,5 +43,4 @@ def test_the_others_go_on_to_the_result_of_one_process(wire: str, rtol: float, t
     present = [one["present"] for one in story.sums(1)]
     assert present == [[0, 1, 2, 3]] * LOST_IN + [[0, 1, 3]] * (ITERATIONS - LOST_IN)
     story.check([0, 1, 3], rtol)
-    folder = RunFolder((tmp_path / "runs" / "latest").resolve())
-    assert_nothing_left(run_id_in(folder.path.name))
+    story.assert_nothing_left()

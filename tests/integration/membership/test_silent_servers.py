@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import signal
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from dynamix_ps.errors import PeerLostError
-from dynamix_ps.run_record.run_folder import RunFolder
 from tests.integration.membership.elastic_story import KILL_SERVER, PLAIN, SAMPLES, Story
-from tests.launching import assert_nothing_left, kill_all, run_id_in, wait_for
+from tests.launching import kill_all, run_id_in, wait_for
 
 pytestmark = pytest.mark.timeout(240)
 
@@ -49,7 +46,7 @@ def test_a_stopped_server_is_lost_and_ends_when_it_goes_on(tmp_path: Path) -> No
     job = story.launch()
     try:
         wait_for(lambda: len(story.sums(0)) > STOPPED_IN, "the others to go on without server 1", 120)
-        run_id = run_id_in(str((tmp_path / "runs" / "latest").resolve()))
+        run_id = run_id_in(story.record.path.name)
         for pid in pids_of(run_id, "server-1"):
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGCONT)
@@ -59,7 +56,7 @@ def test_a_stopped_server_is_lost_and_ends_when_it_goes_on(tmp_path: Path) -> No
     finally:
         if job.poll() is None:
             job.kill()
-            kill_all(run_id_in(str((tmp_path / "runs" / "latest").resolve())))
+            kill_all(run_id_in(story.record.path.name))
     assert job.returncode == 0, output
     sums = story.sums(0)
     assert [one["present"] for one in sums] == [[0, 1, 2, 3]] * ITERATIONS, "no worker is lost, and no sum"
@@ -67,9 +64,8 @@ def test_a_stopped_server_is_lost_and_ends_when_it_goes_on(tmp_path: Path) -> No
     assert sorted(order[:SAMPLES]) == list(range(SAMPLES)), "every sample once"
     story.check([0, 1, 2, 3])
 
-    folder = RunFolder((tmp_path / "runs" / "latest").resolve())
-    summary: dict[str, Any] = json.loads(folder.summary_json.read_text())
+    summary = story.summary()
     told = rf"all workers finished; server-1 (ended with exit code {PeerLostError.exit_code}|was killed by SIGKILL)"
     assert re.fullmatch(told, summary["reason"]), summary["reason"]
     assert [loss.split(",")[0] for loss in summary["losses"]] == ["2 of 3 servers: server 1 lost"]
-    assert_nothing_left(run_id_in(folder.path.name))
+    story.assert_nothing_left()

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import signal
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from dynamix_ps.errors import PeerLostError
-from dynamix_ps.run_record.run_folder import RunFolder
 from tests.integration.membership.elastic_story import Story
-from tests.launching import assert_nothing_left, kill_all, run_id_in, wait_for
+from tests.launching import kill_all, run_id_in, wait_for
 
 pytestmark = pytest.mark.timeout(240)
 
@@ -54,16 +51,15 @@ def test_who_is_stopped_is_lost_and_who_is_busy_is_not(comm: str, tmp_path: Path
     finally:
         if job.poll() is None:
             job.kill()
-            kill_all(run_id_in(str((tmp_path / "runs" / "latest").resolve())))
+            kill_all(run_id_in(story.record.path.name))
     assert job.returncode == 0, output
     present = [one["present"] for one in story.sums(0)]
     assert present == [[0, 1, 2, 3]] * FIRST_IN + [[0, 1, 3]] * 10 + [[0, 1]] * (ITERATIONS - SECOND_IN)
     story.check([0, 1])
     told = r"error: .*worker 2 \([\w-]+\) (counts as lost: its lease ran out|was replaced)"
     assert re.search(told, output), output
-    folder = RunFolder((tmp_path / "runs" / "latest").resolve())
-    summary: dict[str, Any] = json.loads(folder.summary_json.read_text())
+    summary = story.summary()
     ended = f"worker-2 ended with exit code {PeerLostError.exit_code} at iteration {FIRST_IN}"
     assert summary["reason"].startswith(f"2 of 4 workers finished: {ended}"), summary["reason"]
     assert f"worker-3 was killed by SIGKILL at iteration {SECOND_IN}" in summary["reason"]
-    assert_nothing_left(run_id_in(folder.path.name))
+    story.assert_nothing_left()

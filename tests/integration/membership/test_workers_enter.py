@@ -12,9 +12,8 @@ from typing import Any
 import pytest
 
 from benchmarks.studies.membership import decided_windows
-from dynamix_ps.run_record.run_folder import RunFolder
 from tests.integration.membership.elastic_story import DOUBLE, KILL_SERVER, PLAIN, Story
-from tests.launching import assert_nothing_left, dynamix, ends, run_id_in, wait_for
+from tests.launching import dynamix, ends, wait_for
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -97,13 +96,12 @@ def test_a_restart_enters(tmp_path: Path, killed: dict[int, int], server_at: int
         assert not all(applied) and applied[-1], "which all train by"
     if keep == "global":
         assert {sum(sizes) for sizes in (*story.planned(), *story.applied(1))} == {24}
-    folder = RunFolder((tmp_path / "runs" / "latest").resolve())
-    summary = json.loads(folder.summary_json.read_text())
+    summary = story.summary()
     assert summary["reason"] in ("all workers finished", "all workers finished; server-0 was killed by SIGKILL")
     of_workers = [arrival for arrival in summary["arrivals"] if " workers from iteration " in arrival]
     assert summary["losses"] and of_workers[-1].startswith("4 of 4 workers")
     assert [row["state"] for row in summary["per_worker"]] == ["finished"] * 4
-    assert_nothing_left(run_id_in(folder.path.name))
+    story.assert_nothing_left()
 
 
 # Before a worker is killed, the launcher has no file left that it may open.
@@ -127,11 +125,10 @@ def test_a_restart_enters_where_the_launcher_has_no_files_left(tmp_path: Path) -
     output = ends(job, 0, limit_s=260)
     assert output.count("open files of the launcher") >= 1, output
     story.check([1, 0, 2, 3], rtol=1e-9)
-    folder = RunFolder((tmp_path / "runs" / "latest").resolve())
-    summary = json.loads(folder.summary_json.read_text())
+    summary = story.summary()
     assert summary["reason"] == "all workers finished"
     assert summary["arrivals"][-1].startswith("4 of 4 workers")
-    assert_nothing_left(run_id_in(folder.path.name))
+    story.assert_nothing_left()
 
 
 # Which one is killed while the newcomer follows, and has not caught up; each once.
@@ -143,22 +140,11 @@ def fault(rank, iteration):
     training = run.training
     waits = any(not giver.is_ready for giver in training.membership.givers.values())
     following = training.sums.follows if rank == 2 else waits
-    marker = pathlib.Path("killed-while-following")
+    marker = pathlib.Path("killed-while-entering")
     if rank == STRUCK and following and not marker.exists():
         marker.touch()
         os.kill(os.getpid(), signal.SIGKILL)
 """
-
-
-@pytest.mark.parametrize("struck", [0, 2], ids=["the one it follows", "the newcomer"])
-def test_it_begins_again_when_one_of_both_is_lost_while_it_follows(tmp_path: Path, struck: int) -> None:
-    story = story_of(tmp_path, {2: 30}, "SIGKILL")
-    story = replace(story, fault=story.fault + WHILE_FOLLOWING.replace("STRUCK", str(struck)))
-    ends(story.launch(), 0, limit_s=260)
-    assert (tmp_path / "killed-while-following").exists()
-    story.check([1, 0, 2, 3], rtol=1e-9)
-    story.check_epochs(1)
-    assert_nothing_left(run_id_in((tmp_path / "runs" / "latest").resolve().name))
 
 
 # Worker 0 leaves while worker 2 follows it, which takes no sum of it before. All train until worker 2 has entered.
@@ -192,11 +178,10 @@ def test_it_enters_though_the_one_it_follows_leaves(tmp_path: Path, by: str) -> 
     ends(job, 0, limit_s=260)
     story.check([1, 2, 3], rtol=1e-9)
     story.check_epochs(1)
-    folder = RunFolder((tmp_path / "runs" / "latest").resolve())
-    events = [json.loads(line) for line in folder.events_file.read_text().splitlines()]
+    events = [json.loads(line) for line in story.record.events_file.read_text().splitlines()]
     assert [event["role"] for event in events if event["kind"] == "kept_out"] == ["worker-2"]
     assert [event["restarts"] for event in events if event["kind"] == "role_restarted"] == [1, 2]
-    assert_nothing_left(run_id_in(folder.path.name))
+    story.assert_nothing_left()
 
 
 @pytest.mark.parametrize(
@@ -219,11 +204,10 @@ def test_where_nobody_can_follow_the_others_wait_for_the_copy(
     for rank in killed:
         told = story.sums(rank)
         assert told == sums[-len(told) :] and all(rank in one["present"] and one["sizes"][rank] for one in told)
-    folder = RunFolder((tmp_path / "runs" / "latest").resolve())
-    summary = json.loads(folder.summary_json.read_text())
+    summary = story.summary()
     assert summary["losses"] and summary["arrivals"][-1].startswith("4 of 4 workers")
     assert [row["state"] for row in summary["per_worker"]] == ["finished"] * 4
-    assert_nothing_left(run_id_in(folder.path.name))
+    story.assert_nothing_left()
 
 
 # Where all wait for the copy: the one that gives it is killed when it has, or the newcomer when it has it; each once.
@@ -246,17 +230,19 @@ def attached():
     if not first and run.rank == STRUCK and not marker.exists():
         die()
 """
+WHILE = {"byteps": WHILE_FOLLOWING, "gloo": WHILE_ENTERING}
 
 
 @pytest.mark.parametrize("struck", [0, 2], ids=["the one that gives", "the newcomer"])
-def test_it_enters_a_ring_again_when_one_of_both_is_lost(tmp_path: Path, struck: int) -> None:
-    story = story_of(tmp_path, {2: 30}, "SIGKILL", comm="gloo")
-    story = replace(story, fault=story.fault + WHILE_ENTERING.replace("STRUCK", str(struck)))
+@pytest.mark.parametrize("comm", WHILE)
+def test_it_enters_again_when_one_of_both_is_lost(tmp_path: Path, comm: str, struck: int) -> None:
+    story = story_of(tmp_path, {2: 30}, "SIGKILL", comm=comm)
+    story = replace(story, fault=story.fault + WHILE[comm].replace("STRUCK", str(struck)))
     ends(story.launch(), 0, limit_s=260)
     assert (tmp_path / "killed-while-entering").exists()
     story.check([1, 0, 2, 3], rtol=1e-9)
     story.check_epochs(1)
-    assert_nothing_left(run_id_in((tmp_path / "runs" / "latest").resolve().name))
+    story.assert_nothing_left()
 
 
 # The newcomer has a cluster file of its own. The others train until it has been refused.
@@ -281,12 +267,11 @@ def test_one_with_another_cluster_file_is_refused_and_the_others_go_on(tmp_path:
     told = (f"cluster.workers[{slot}]: 6 (2 to 64) on worker 0, 6 (2 to 48) on worker 2" for slot in range(4))
     differ = "; ".join(("window: 5 on worker 0, 6 on worker 2", *told))
     said = f"error: the cluster files of the workers differ in {differ}; start all workers with the same file"
-    folder = RunFolder((tmp_path / "runs" / "latest").resolve())
-    assert (folder.path / "logs" / "worker-2.log").read_text().count(said) == 1
+    assert (story.record.path / "logs" / "worker-2.log").read_text().count(said) == 1
     assert len(story.sums(2)) == 30, "it was in no sum"
     story.check([0, 1, 3], rtol=1e-9)
     story.check_epochs(1)
-    assert_nothing_left(run_id_in(folder.path.name))
+    story.assert_nothing_left()
 
 
 def test_sums_that_travel_in_half_precision_are_followed_bit_by_bit(tmp_path: Path) -> None:
@@ -297,7 +282,7 @@ def test_sums_that_travel_in_half_precision_are_followed_bit_by_bit(tmp_path: Pa
     assert told == sums[-len(told) :] and 2 not in told[0]["present"] and 2 in told[-1]["present"]
     story.check([1, 0, 2, 3], rtol=5e-2)
     story.check_epochs(1)
-    assert_nothing_left(run_id_in((tmp_path / "runs" / "latest").resolve().name))
+    story.assert_nothing_left()
 
 
 # Worker 2 is killed and started again, then worker 3 leaves and is told to come back. All train until there were four
@@ -333,7 +318,7 @@ def test_plans_go_on_after_a_restart_and_after_the_command(tmp_path: Path, comm:
     job = story.launch()
     join_when_left(tmp_path, job, "worker 3 has entered; 4 workers go on from iteration ", rank=3)
     ends(job, 0, limit_s=200)
-    folder = RunFolder((tmp_path / "runs" / "latest").resolve())
+    folder = story.record
     lines = decided_windows.read_lines(folder)
     entered = {line["iteration"] for line in lines if line["kind"] == "workers_entered"}
     assert len(entered) == 2
@@ -350,7 +335,7 @@ def test_plans_go_on_after_a_restart_and_after_the_command(tmp_path: Path, comm:
         assert sum(window > last["0"] - 4 for window in planned) >= 2
     story.check([1, 0, 2, 3], rtol=1e-9)
     story.check_epochs(1)
-    assert_nothing_left(run_id_in(folder.path.name))
+    story.assert_nothing_left()
 
 
 @pytest.mark.parametrize("comm", ["byteps", "gloo"])
@@ -360,8 +345,7 @@ def test_one_that_has_left_comes_back_by_the_command(tmp_path: Path, comm: str) 
     join_when_left(tmp_path, job, "worker 2 has entered; 4 workers go on from iteration ")
     ends(job, 0, limit_s=100)
     story.check([1, 0, 2, 3], rtol=1e-9)
-    folder = RunFolder((tmp_path / "runs" / "latest").resolve())
-    summary = json.loads(folder.summary_json.read_text())
+    summary = story.summary()
     assert summary["reason"] == "all workers finished"
     assert summary["losses"] == [] and len(summary["departures"]) == len(summary["arrivals"]) == 1
-    assert_nothing_left(run_id_in(folder.path.name))
+    story.assert_nothing_left()

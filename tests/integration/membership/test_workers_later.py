@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
 
-from dynamix_ps.run_record.run_folder import RunFolder
 from tests.integration.membership.elastic_story import DOUBLE, Story
-from tests.launching import assert_nothing_left, dynamix, ends, run_id_in, wait_for
+from tests.launching import dynamix, ends, wait_for
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -63,11 +61,11 @@ def test_a_job_grows_from_two_workers_to_four(
     for count, batch in zip((2, 3, 4), batches, strict=True):  # smaller ones end an epoch
         assert max(sum(one["sizes"]) for one in before if len(one["present"]) == count) == batch
     assert all(one["factor"] == pytest.approx(sum(one["sizes"]) / 12) for one in sums), "B0 is that of the first two"
-    summary = json.loads(RunFolder((tmp_path / "runs" / "latest").resolve()).summary_json.read_text())
+    summary = story.summary()
     assert [one.partition(" from")[0] for one in summary["arrivals"]] == ["3 of 3 workers", "4 of 4 workers"]
     assert summary["losses"] == [] and summary["departures"][0].startswith("3 of 4 workers from iteration ")
     assert [row["state"] for row in summary["per_worker"]] == ["left", "finished", "finished", "finished"]
-    assert_nothing_left(run_id_in((tmp_path / "runs" / "latest").resolve().name))
+    story.assert_nothing_left()
 
 
 def test_places_that_nobody_takes_change_nothing(tmp_path: Path) -> None:
@@ -77,7 +75,7 @@ def test_places_that_nobody_takes_change_nothing(tmp_path: Path) -> None:
     sums = story.sums(0)
     assert len(sums) == 60 and all(one["present"] == [0, 1] for one in sums)
     assert {sum(one["sizes"]) for one in sums} == {12, 8}, "8 at the end of an epoch"
-    summary = json.loads(RunFolder((tmp_path / "runs" / "latest").resolve()).summary_json.read_text())
+    summary = story.summary()
     assert summary["reason"] == "all workers finished"
     assert [row["state"] for row in summary["per_worker"]] == ["finished", "finished", "not there yet", "not there yet"]
 
@@ -108,4 +106,4 @@ def test_another_attach_after_somebody_came_names_who(tmp_path: Path) -> None:
     said = "error: attach() takes the 2 workers that the job began with, and since then worker 2 came; attach all"
     for rank in (0, 1, 2):
         assert said in (tmp_path / "runs" / "latest" / "logs" / f"worker-{rank}.log").read_text()
-    assert_nothing_left(run_id_in((tmp_path / "runs" / "latest").resolve().name))
+    story.assert_nothing_left()
