@@ -54,6 +54,8 @@ class MembershipChanges:
 
     def __init__(self, training: Training) -> None:
         self._training, self._session, self._comm = training, training.session, training.session.comm
+        assert training.session.member is not None, "only an elastic job has members"
+        self._member = training.session.member
         self._now, self._data, self._plans = training.now, training.data, training.plans
         self._sums, self._observer = training.sums, training.observer
         self._adapter, self._progress = training.adapter, training.progress
@@ -92,14 +94,14 @@ class MembershipChanges:
         if gone := votes.gone_after(now.first_due, present):
             self._sums.exchange.trailer.go_without(gone)
             if not self._sums.follows:  # it learns who is there when it enters
-                self._session.others_left(gone)
+                self._member.others_left(gone)
         if self._rank in gone:
             self._leave(iteration, len(staying))
 
     def _leave(self, iteration: int, others: int) -> None:
         """The others have all that they need of this worker."""
         self._observer.left(iteration, others)
-        self._session.leave()
+        self._member.leave()
         print(f"note: worker {self._rank} has left the job; {others} workers go on", file=sys.stderr, flush=True)
         raise SystemExit(0)  # so that the script's own `finally` runs
 
@@ -121,7 +123,7 @@ class MembershipChanges:
 
     @property
     def _offered(self) -> Mapping[int, Process]:
-        return self._session.offered() if self._sums_of_others is None else self._offered_to_others
+        return self._member.offered() if self._sums_of_others is None else self._offered_to_others
 
     @property
     def entry_vote(self) -> int:
@@ -169,7 +171,7 @@ class MembershipChanges:
                 self._observer.workers_enter(iteration)
             if self._sums_of_others is None:
                 self._take_in(iteration, entering)
-            elif self._session.is_among(entering):
+            elif self._member.is_among(entering):
                 self._enter(self._sums_of_others, iteration)
         if self._now.is_between_sums:
             self._let_follow()
@@ -179,7 +181,7 @@ class MembershipChanges:
 
         Servers have no state: they only get their part of what is summed.
         """
-        planned = self._session.take_in(entering)
+        planned = self._member.take_in(entering)
         workers = [one for one in entering if one.role == "worker"]
         if self._sums.leads and (servers := [one.slot for one in entering if one.role == "server"]):
             self._observer.servers_entered(iteration, servers)
@@ -201,12 +203,12 @@ class MembershipChanges:
         if not self._may_be_followed:
             assert handover.planned is not None
             there = newcomer in handover.planned.workers  # else a decision is without it
-            return there and self._session.give_state(newcomer, handover, self._write_state)
+            return there and self._member.give_state(newcomer, handover, self._write_state)
         if giver is not None:
             giver.enter(handover.write)
             if not giver.is_over:
                 return True
-        self._session.is_gone(newcomer)  # or whom it followed, and so it ends
+        self._member.is_gone(newcomer)  # or whom it followed, and so it ends
         return False
 
     def _let_follow(self) -> None:
@@ -216,7 +218,7 @@ class MembershipChanges:
             while self.givers:
                 self.givers.popitem()[1].close()
         elif self._sums.leads and self._may_be_followed and newest is not None:
-            offered = self._session.offered().items()
+            offered = self._member.offered().items()
             new = [one for version, one in offered if version > self.entries.version and one.role == "worker"]
             if workers := [one for one in new if one not in self.givers and one not in self._followed]:
                 self._give_copy(workers)
@@ -227,7 +229,7 @@ class MembershipChanges:
             copy = StateCopy()
             self._write_state(cast(BinaryIO, copy))
         for one in newcomers:
-            self.givers[one] = self._session.let_follow(one, self._hand_over(None), copy)
+            self.givers[one] = self._member.let_follow(one, self._hand_over(None), copy)
 
     def _listen_to_sums(self) -> None:
         self._comm.on_sum = self._give_sum if self.givers else None
@@ -285,7 +287,7 @@ class MembershipChanges:
             TrainingError: it does not do what they do. They go on without it.
             PeerLostError: workers were lost meanwhile.
         """
-        arrival = self._session.arrive()
+        arrival = self._member.arrive()
         self._handover = handover = arrival.handover
         with arrival.or_closed():
             self._compare(handover)
@@ -328,7 +330,7 @@ class MembershipChanges:
             self._now.sum = GradientSum.of(handover.newest)
         if handover.planned is not None:
             self._followed = {Process(**one) for one in handover.followed}
-            self._session.begin(handover.planned, handover.round)
+            self._member.begin(handover.planned, handover.round)
         if self._sums.follows:
             self._comm.follow(self._sums_of_others)
             self._observer.is_silent = True
@@ -354,7 +356,7 @@ class MembershipChanges:
         self._sums.follows = False
         self._followed = {Process(**one) for one in handover.followed}
         self._comm.follow(None)
-        self._session.begin(handover.planned, handover.round)
+        self._member.begin(handover.planned, handover.round)
         self._observer.enter(handover.window)
         mine = self._plans.switch.plan_at(iteration).batch_sizes[self._rank]
         self._session.entered((mine,), iteration, self._training.framework_text)

@@ -17,39 +17,28 @@ import sys
 import threading
 import time
 import uuid
-from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dynamix_ps.comm import Comm, open_comm
-from dynamix_ps.comm.followed_sums import SumGiver
-from dynamix_ps.comm.peers import PeerListener
-from dynamix_ps.config import variables
-from dynamix_ps.errors import TrainingError
-from dynamix_ps.membership.messages import Process, incarnation_of
 from dynamix_ps.messages import Plan, Registration
 from dynamix_ps.metrics.network.connection import Connection
 from dynamix_ps.metrics.network.own_sockets import opened_between, own_sockets
-from dynamix_ps.metrics.system import SystemSampler
 from dynamix_ps.run_record.run_folder import RunFolder
-from worker_hooks.membership.arrival import Arrival, StateCopy, follow, give
-from worker_hooks.membership.handover import Handover, Planned
 from worker_hooks.observe.account import RunAccount
 from worker_hooks.observe.reporter import Reporter, Reporting
 from worker_hooks.observe.stopwatch import NewestSum, Stopwatch, Watch
-from worker_hooks.observe.telemetry import Telemetry
 from worker_hooks.process.failure import leave
 from worker_hooks.process.launched import fixed_sizes_note, waiting_note
 from worker_hooks.process.place import take_place
-from worker_hooks.process.termination import TERMINATION
 from worker_hooks.settings import Settings
 from worker_hooks.workers import Workers
 
 if TYPE_CHECKING:
-    from dynamix_ps.rpc.access import ArbitratorAccess
-    from worker_hooks.membership.member import WorkerMember
+    from worker_hooks.membership.member_process import MemberProcess
 
 logger = logging.getLogger("dynamix")
 _REHEARSED = "dynamix_ps.rehearsal.session:RehearsedSession"  # loaded where the environment asks for it
@@ -63,7 +52,6 @@ class JoinedDataPlane(NamedTuple):
 
 
 _planes: dict[str, JoinedDataPlane] = {}
-_members: dict[str, WorkerMember] = {}  # of an elastic job, by data plane
 _accounts: dict[Settings, RunAccount] = {}
 _open: dict[Settings, Session] = {}
 
@@ -76,6 +64,11 @@ class Session:
         self._plane = join(settings, framework)
         self.comm = self._plane.comm
         self.settings = settings
+        self.member: MemberProcess | None = None
+        if self.comm.elastic is not None:
+            from worker_hooks.membership.member_process import MemberProcess
+
+            self.member = MemberProcess(settings, self.comm, self.comm.elastic)
         self.folder = RunFolder(settings.run_dir) if settings.run_dir else None
         self.workers = replace(Workers.one_per_process(self.comm), told=_told_numbers(settings))
         self.reporter: Reporting = self._open_records()
@@ -139,6 +132,8 @@ class Session:
         if settings.config.mode == "off":
             return
         from dynamix_ps.metrics.network.monitor import NetworkMonitor
+        from dynamix_ps.metrics.system import SystemSampler
+        from worker_hooks.observe.telemetry import Telemetry
 
         wanted = settings.config.metrics.network if self.comm.size > 1 else "off"
         network = NetworkMonitor(wanted, self.reporter.tell, self._plane.has)
@@ -159,100 +154,16 @@ class Session:
         if access:
             me = Registration(self.comm.rank, uuid.uuid4().hex, socket.gethostname(), os.getpid(), plan)
             self._reporter.connect(access, me, self.settings.accepted_bounds)
-            if self.comm.elastic is not None and self.comm.name not in _members:
-                self._become_member(access, self._process(self.comm.elastic.address))
+            if self.member is not None:
+                self.member.join()
         else:
             self.reporter.event("degraded", what="arbitrator", detail="no address given; batch sizes stay as they are")
             logger.warning("mode %s but no arbitrator address: batch sizes stay as they are", self.settings.config.mode)
 
-    def _become_member(self, access: ArbitratorAccess, me: Process, late: bool = False) -> None:
-        """From now on the arbitrator counts this worker of an elastic job."""
-        from worker_hooks.membership.member import become_member  # with gRPC, which other jobs do not need
-
-        elastic, first_size = self.comm.elastic, self.comm.first_size
-        assert elastic is not None, "only an elastic job has members"
-        _members[self.comm.name] = become_member(
-            access, me, elastic, first_size, TERMINATION.leave, TERMINATION.finish, late=late
-        )
-
-    def _process(self, address: str, state_address: str = "") -> Process:
-        """This worker, by the name that the launcher knows it by, where there is one."""
-        starts = variables.get(variables.STARTS)
-        incarnation = uuid.uuid4().hex if starts is None else incarnation_of(int(starts))
-        return Process("worker", self.comm.rank, incarnation, address, state_address)
-
-    def arrive(self) -> Arrival:
-        """Wait until this worker, which comes late, gets what it needs of the others.
-
-        Raises:
-            TrainingError: its cluster file has no arbitrator.
-            PeerLostError: the others are lost.
-        """
-        access, elastic = self.settings.arbitrator, self.comm.elastic
-        assert elastic is not None, "a late worker is one of an elastic job"
-        if access is None:
-            raise TrainingError(
-                "this worker has entered a job that trains, and knows no arbitrator: its cluster file has "
-                f"mode: {self.settings.mode}, or {variables.ARBITRATOR} is not set; start it as the others"
-            )
-        listener = PeerListener(
-            variables.get("DMLC_NODE_HOST") or socket.gethostname(), access.token, access.certificates
-        )
-        self._me = self._process(elastic.address, listener.address)
-        with closing(listener):
-            self._become_member(access, self._me, late=True)
-            return Arrival(listener)
-
-    def is_among(self, entering: Collection[Process]) -> bool:
-        """Whether this worker, which came late, is one of these."""
-        return self._me in entering
-
-    def begin(self, planned: Planned, round_number: int) -> None:
-        """This worker, which came late, is where the others are. Raises PeerLostError if they are elsewhere by now."""
-        _members[self.comm.name].begin(planned, round_number)
-
-    def offered(self) -> dict[int, Process]:
-        """Who may enter, by version of the entry, as far as this worker has heard."""
-        member = _members.get(self.comm.name)
-        return {} if member is None else member.entries()
-
-    def take_in(self, entering: Collection[Process]) -> Planned:
-        """These workers and servers are in the coming sum. All workers say so between the same two sums."""
-        return _members[self.comm.name].take_in(entering)
-
-    def let_follow(self, newcomer: Process, handover: Handover, state: StateCopy) -> SumGiver:
-        """Give a newcomer a copy of the state, and the sums after it, beside training."""
-        assert self.settings.arbitrator is not None
-        return follow(self.settings.arbitrator, newcomer, handover, state)
-
-    def give_state(self, newcomer: Process, handover: Handover, write: Callable[[BinaryIO], None]) -> bool:
-        """Give a newcomer what it needs. Returns whether it has it; if not, the others are told that it is gone."""
-        assert self.settings.arbitrator is not None
-        given = give(self.settings.arbitrator, newcomer, handover, write)
-        if not given:
-            self.is_gone(newcomer)
-        return given
-
-    def is_gone(self, newcomer: Process) -> None:
-        """A newcomer cannot be reached: the others are told."""
-        _members[self.comm.name].suspect(newcomer)
-
     @property
     def may_leave(self) -> bool:
-        """Whether this worker can leave the others, which then go on: all members of the job have met."""
-        member = _members.get(self.comm.name)
-        return member is not None and member.founded
-
-    def others_left(self, slots: Collection[int]) -> None:
-        """The sum that is complete was the last one of these workers. All workers say so between the same two sums."""
-        if (member := _members.get(self.comm.name)) is not None:
-            member.others_left(slots)
-
-    def leave(self) -> None:
-        """This worker has had its last sum: it takes part in none any more, and is not lost when it ends."""
-        self.comm.left = True
-        if (member := _members.get(self.comm.name)) is not None:
-            member.close()
+        """Whether this worker can leave the others, which then go on."""
+        return self.member is not None and self.member.may_leave
 
     def newest_plan(self) -> Plan | None:
         """The newest plan that this worker can vote for."""
@@ -316,8 +227,6 @@ def join(settings: Settings, framework: str) -> JoinedDataPlane:
 def _in_forked_child(comm: Comm) -> None:
     """A forked process inherits the connections of the worker. It must neither use nor end them."""
     comm.refuse_sums(f"worker {comm.rank} has forked this process, which cannot train or evaluate in its place")
-    if (member := _members.get(comm.name)) is not None:
-        atexit.unregister(member.close)
 
 
 @contextmanager

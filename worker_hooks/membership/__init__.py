@@ -1,9 +1,10 @@
 """How a worker of an elastic job meets the others, and newcomers. In reading order:
 
-departures     who leaves the job on notice, and with which sum
-entries        which workers and servers enter a job that trains, and with which iteration
-arrival        the way of the state to a worker that enters
-handover       what a newcomer gets beside the state
-member         what a worker does when another one is lost
-known_servers  which servers have keys in an elastic job, and which the worker has met
+departures      who leaves the job on notice, and with which sum
+entries         which workers and servers enter a job that trains, and with which iteration
+arrival         the way of the state to a worker that enters
+handover        what a newcomer gets beside the state
+member_process  this process as a member, for all trainings in it
+member          what a worker does when another one is lost
+known_servers   which servers have keys in an elastic job, and which the worker has met
 """

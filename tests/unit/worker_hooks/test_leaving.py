@@ -56,7 +56,7 @@ def train(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., tupl
         if ends:
             monkeypatch.setattr(run.training.session.comm, "size", len(SIZES))  # one process alone has nobody to tell
         monkeypatch.setattr(Session, "may_leave", True)
-        monkeypatch.setattr(run.training.session, "others_left", seen.told.append)
+        monkeypatch.setattr(run.training.session.member, "others_left", seen.told.append)
         monkeypatch.setattr(TERMINATION, "leaving", False)
         receive = run.training.sums.exchange.receive
 

@@ -15,10 +15,10 @@ from dynamix_ps.errors import TrainingError
 from dynamix_ps.membership.messages import Process
 from dynamix_ps.messages import Plan
 from tests.unit.worker_hooks.test_entering import HANDOVER
+from worker_hooks.membership.member_process import MemberProcess
 from worker_hooks.membership_changes import MembershipChanges
 from worker_hooks.sampling.sampler import Cursor
 from worker_hooks.saved.checkpoint import Position
-from worker_hooks.session import Session
 
 NEWCOMER, OTHER = Process("worker", 2, "w2b", "10.0.0.3:1"), Process("worker", 3, "w3b", "10.0.0.4:1")
 
@@ -30,8 +30,8 @@ def neighbours(rank: int = 0, leads: bool = True, followed: bool = True) -> Any:
     training.session.account.trainings = 1
     training.session.settings.guards_rate, training.session.settings.min_workers = False, 1
     training.session.comm.tells_sums = followed
-    training.session.offered.return_value = {1: NEWCOMER}
-    training.session.take_in.return_value = HANDOVER.planned
+    training.session.member.offered.return_value = {1: NEWCOMER}
+    training.session.member.take_in.return_value = HANDOVER.planned
     training.adapter.framework = "torch"
     training.data.is_stream, training.data.loaders, training.replicas.layouts = False, 1, 0
     training.now.batches_due, training.now.sum = 1, None
@@ -53,8 +53,8 @@ def test_nobody_tries_to_reach_a_newcomer_that_has_followed_and_is_gone(has_left
     training = neighbours()
     giver = None if has_left else Mock(is_over=True)
     assert not changes(training)._give(NEWCOMER, giver, HANDOVER)
-    training.session.is_gone.assert_called_once_with(NEWCOMER)
-    training.session.give_state.assert_not_called()
+    training.session.member.is_gone.assert_called_once_with(NEWCOMER)
+    training.session.member.give_state.assert_not_called()
 
 
 def test_who_a_decision_is_without_gets_no_state() -> None:
@@ -62,16 +62,16 @@ def test_who_a_decision_is_without_gets_no_state() -> None:
     training, there = neighbours(followed=False), Process("worker", 2, "b")
     part = changes(training)
     assert not part._give(NEWCOMER, None, HANDOVER)
-    training.session.give_state.assert_not_called()
+    training.session.member.give_state.assert_not_called()
     assert part._give(there, None, HANDOVER)
-    assert training.session.give_state.call_args.args[:2] == (there, HANDOVER)
+    assert training.session.member.give_state.call_args.args[:2] == (there, HANDOVER)
 
 
 def test_who_follows_learns_the_plan_and_the_offers_behind_each_sum() -> None:
     """A sum has their numbers alone, and no coordinator tells it either in time."""
     plan, offered, giver = Plan(7, (4, 4, 0, 2)), {3: NEWCOMER, 5: OTHER}, Mock()
     training = neighbours()
-    training.session.offered.return_value, training.plans.switch.held = offered, plan
+    training.session.member.offered.return_value, training.plans.switch.held = offered, plan
     leader = changes(training)
     leader.givers = {NEWCOMER: giver}
     leader.tell_followers()
@@ -95,16 +95,16 @@ def test_the_one_that_leads_gives_the_state_and_nobody_else(leads: bool) -> None
     part = changes(training)
     part.entries.decide(50, 1, {1: replace(NEWCOMER, incarnation="b")})
     part.admit(50)
-    training.session.take_in.assert_called_once()
-    assert training.session.give_state.called is leads
+    training.session.member.take_in.assert_called_once()
+    assert training.session.member.give_state.called is leads
 
 
 def test_the_others_are_told_of_a_newcomer_that_cannot_be_reached(monkeypatch: pytest.MonkeyPatch) -> None:
     """They wait for it."""
     session = Mock()
     for given in (True, False):
-        monkeypatch.setattr("worker_hooks.session.give", lambda *args, given=given: given)
-        assert Session.give_state(session, NEWCOMER, HANDOVER, Mock()) is given
+        monkeypatch.setattr("worker_hooks.membership.member_process.give", lambda *args, given=given: given)
+        assert MemberProcess.give_state(session, NEWCOMER, HANDOVER, Mock()) is given
         assert session.is_gone.called is not given
 
 
@@ -117,7 +117,7 @@ def test_who_does_not_follow_begins_with_the_round_of_the_others() -> None:
     newcomer = changes(training)
     newcomer._handover = replace(HANDOVER, round=handover.round, planned=handover.planned)
     newcomer.catch_up()
-    training.session.begin.assert_called_once_with(HANDOVER.planned, 812)
+    training.session.member.begin.assert_called_once_with(HANDOVER.planned, 812)
 
 
 @pytest.mark.parametrize("elsewhere", [False, True])
@@ -129,7 +129,7 @@ def test_who_follows_another_one_already_gets_no_second_copy_and_is_not_held_up(
     part = changes(training, {NEWCOMER} if elsewhere else set())
     assert part.entry_vote == (1 if elsewhere else 0)
     part.admit(1)
-    assert training.session.let_follow.called is not elsewhere
+    assert training.session.member.let_follow.called is not elsewhere
 
 
 def entering(steps: int, sums: int) -> tuple[Any, MembershipChanges]:
@@ -140,7 +140,7 @@ def entering(steps: int, sums: int) -> tuple[Any, MembershipChanges]:
     training = neighbours(rank=2)
     training.progress.steps, training.sums.made, training.sums.follows = steps, sums, True
     training.plans.switch.plan_at.return_value = Plan(7, (4, 4, 2, 0))
-    training.session.is_among.return_value = True
+    training.session.member.is_among.return_value = True
     part = changes(training)
     part._sums_of_others = Mock(entry=lambda: told)
     part.entries.decide(50, 1, {1: NEWCOMER})
@@ -152,7 +152,7 @@ def test_who_enters_is_in_the_sums_and_knows_who_follows_another_one() -> None:
     part.admit(50)
     assert not training.sums.follows and part._followed == {OTHER}
     training.session.comm.follow.assert_called_once_with(None)
-    training.session.begin.assert_called_once_with(HANDOVER.planned, HANDOVER.round)
+    training.session.member.begin.assert_called_once_with(HANDOVER.planned, HANDOVER.round)
     assert training.session.entered.call_args.args[:2] == ((2,), 50)
 
 
@@ -161,19 +161,19 @@ def test_who_has_not_done_the_same_does_not_enter(steps: int, sums: int) -> None
     training, part = entering(HANDOVER.steps + steps, HANDOVER.sums_made + sums)
     with pytest.raises(TrainingError, match="where they made 800 and 810"):
         part.admit(50)
-    training.session.begin.assert_not_called()
+    training.session.member.begin.assert_not_called()
 
 
 def test_who_has_another_cluster_file_is_refused_before_it_takes_the_state() -> None:
     training = neighbours(rank=2)
     training.session.settings.shared = {**HANDOVER.settings, "window": "20"}
-    training.session.arrive.return_value = Mock(handover=HANDOVER, or_closed=contextlib.nullcontext)
+    training.session.member.arrive.return_value = Mock(handover=HANDOVER, or_closed=contextlib.nullcontext)
     with pytest.raises(TrainingError, match="differ in window: 50 on worker 0, 20 on worker 2; start all"):
         changes(training).arrive()
     training.adapter.state.receive.assert_not_called()
 
 
 def test_who_comes_late_and_knows_no_arbitrator_says_why() -> None:
-    session = Mock(settings=Mock(arbitrator=None, mode="off"))
+    session = Mock(_settings=Mock(arbitrator=None, mode="off"))
     with pytest.raises(TrainingError, match="knows no arbitrator: its cluster file has mode: off, or DYNAMIX_ARBIT"):
-        Session.arrive(session)
+        MemberProcess.arrive(session)

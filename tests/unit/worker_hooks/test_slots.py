@@ -16,6 +16,7 @@ from dynamix_ps.messages import Plan
 from tests.unit.worker_hooks.local_run import SAMPLES, make_data, make_run, open_run, settings_for, train, weights
 from worker_hooks.loading.batches import StreamWorker
 from worker_hooks.loading.common_stream import CommonStream
+from worker_hooks.membership.member_process import MemberProcess
 from worker_hooks.run import Run
 from worker_hooks.sampling.sampler import Cursor, Step
 from worker_hooks.saved.checkpoint import Position
@@ -58,6 +59,8 @@ def run_in(
     session = Session(settings_for(folder, **own, **changes), "torch")
     session.workers = Workers(len(sizes), range(slot, slot + 1), (slot,))
     session.comm.elastic = elastic
+    if elastic is not None:
+        session.member = MemberProcess(session.settings, session.comm, elastic)
     return open_run([model], [optimizer], Numbered(), session)
 
 

@@ -17,8 +17,6 @@ from typing import Any, BinaryIO
 
 import torch
 
-from dynamix_ps.comm.state_stream import fill
-
 _LENGTH = struct.Struct(">Q")
 
 
@@ -48,6 +46,8 @@ def read(stream: BinaryIO) -> Any:
 
     Raises PeerLostError if the stream ends before.
     """
+    from dynamix_ps.comm.state_stream import fill  # of a worker that enters; others receive nothing
+
     length = bytearray(_LENGTH.size)
     fill(stream, memoryview(length))
     structure = bytearray(_LENGTH.unpack(length)[0])
