@@ -6,10 +6,8 @@ import math
 import zlib
 from typing import TYPE_CHECKING, Any
 
-from worker_hooks.loading.batches import NOTHING_READ, Batches, BatchStream, StreamWorker
-from worker_hooks.loading.stream_source import StreamSource
+from worker_hooks.loading.batches import NOTHING_READ, Batches, BatchStream, StreamSource, StreamWorker
 from worker_hooks.sampling.sampler import GlobalSampler
-from worker_hooks.sampling.token_sampler import TokenSampler
 from worker_hooks.start import check_enough, check_order, check_place, check_unit, of_every_worker
 
 if TYPE_CHECKING:
@@ -96,6 +94,8 @@ class Data:
         samples, smallest, order = self._samples, self._adapter.parameters.smallest_share, self.source.order
         if self.lengths is None:
             return GlobalSampler(samples, seed, smallest, order)
+        from worker_hooks.sampling.token_sampler import TokenSampler
+
         return TokenSampler(self.lengths, samples, seed, smallest, order, self._settings.unit == "padded_tokens")
 
     def _make_stream(self, plans: Plans) -> None:

@@ -18,9 +18,9 @@ from dynamix_ps.errors import TrainingError
 from dynamix_ps.messages import Plan
 from dynamix_ps.shares import shared_out
 from worker_hooks.exchange.agreement import different_parameters, name_workers
+from worker_hooks.loading.batches import StreamSource
 from worker_hooks.loading.data_source import DataSource
 from worker_hooks.loading.fingerprint import ROW, Fingerprint, difference, fingerprint
-from worker_hooks.loading.stream_source import StreamSource
 from worker_hooks.saved.checkpoint import Position
 
 if TYPE_CHECKING:

@@ -1,11 +1,11 @@
 """From sample numbers to batches, and what is measured on them. In reading order:
 
 script_errors      errors of a script that come from what the hook does differently
-batches            from sample numbers to batches, prepared ahead
+batches            from sample numbers to batches, prepared ahead; batches of a stream
 data_source        where the samples of a batch come from: a data set, or a loader of the script
 loader_source      what loaders of all frameworks share
 drawn_order        the order that a sampler of the script draws
-stream_source      data without sample numbers: shards and streams
+shard_source       shards as the source of batches
 shard_reader       reads the shards of one worker in a thread
 shard_stream       batches out of shards
 common_stream      batches out of a stream that every worker reads alike

@@ -18,7 +18,7 @@ from worker_hooks.loading.batches import NOTHING_READ, Batch, Batches, StreamRep
 from worker_hooks.loading.fingerprint import look_of
 from worker_hooks.loading.shard_reader import Place, ShardReader
 from worker_hooks.sampling.sampler import Cursor, GlobalSampler, Step
-from worker_hooks.sampling.shards import Piece
+from worker_hooks.sampling.shard_list import Piece
 from worker_hooks.saved.checkpoint import Position, ShardsLeft
 
 ONE_SHARD = ShardsLeft(1, 0, ())  # what checkpoints say of a stream; the cursor is the place in it

@@ -13,7 +13,8 @@ from typing import Any
 
 from dynamix_ps.errors import DynamixError
 from worker_hooks.loading.script_errors import of_threads
-from worker_hooks.sampling.shards import Piece, ReadingReport
+from worker_hooks.sampling.shard_list import Piece
+from worker_hooks.sampling.shards import ReadingReport
 
 Open = Callable[[int], Iterator[Any]]  # the samples of a shard, by its number
 Place = tuple[int, int]  # (piece, by its number among those given; sample in its shard)

@@ -1,46 +1,20 @@
-"""Data without sample numbers: shards that the workers share, and streams that every worker reads alike."""
+"""Shards as the source of batches: every worker reads some of them."""
 
 from __future__ import annotations
 
-from abc import abstractmethod
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain, islice
 from typing import Any
 
 from dynamix_ps.apportion import apportion
 from dynamix_ps.errors import TrainingError
-from worker_hooks.loading.batches import Batches, StreamWorker
-from worker_hooks.loading.data_source import DataSource, Numbers
+from worker_hooks.loading.batches import Batches, StreamSource, StreamWorker
+from worker_hooks.loading.data_source import Numbers
 from worker_hooks.loading.shard_stream import ShardStream
 from worker_hooks.sampling.shard_list import Shards
 from worker_hooks.saved.checkpoint import Position
 
 Collate = Callable[[list[Any]], Any]  # makes a batch of its samples
-
-
-class StreamSource(DataSource):
-    """Samples that come one after the other. Their batches know how to read ahead, so `depth` is 0."""
-
-    depth = 0
-
-    @abstractmethod
-    def batches(self, start: Position, me: StreamWorker) -> Batches:
-        """The batches of this worker from `start` on.
-
-        Raises TrainingError if `start` is no place in this stream.
-        """
-
-    def samples_per_pass(self, global_batch: int) -> int:
-        return 0
-
-    def numbers_once(self) -> Numbers:
-        raise TrainingError(
-            "run.evaluate() got a stream, whose samples have no numbers by which the workers could share them; pass a "
-            "data set with len(d) and d[i], for example list(stream) where it fits into memory, or shards(...)"
-        )
-
-    def load(self, batches: Iterator[Numbers], seed: int) -> Generator[Any, None, None]:
-        raise NotImplementedError("a stream has no sample numbers")
 
 
 class ShardSource(StreamSource):

@@ -17,8 +17,8 @@ from worker_hooks.loading.batches import Batch, Batches, StreamReport, StreamWor
 from worker_hooks.loading.global_generators import derived_seed
 from worker_hooks.loading.shard_reader import Place, ShardReader
 from worker_hooks.sampling.sampler import Cursor, Step
-from worker_hooks.sampling.shard_list import Shards
-from worker_hooks.sampling.shards import Piece, ReadingReport, ShardPass
+from worker_hooks.sampling.shard_list import Piece, Shards
+from worker_hooks.sampling.shards import ReadingReport, ShardPass
 from worker_hooks.saved.checkpoint import Position, ShardsLeft
 
 

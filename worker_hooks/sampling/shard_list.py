@@ -8,10 +8,11 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from numbers import Number
-from typing import Any
+from typing import Any, NamedTuple
 
 from dynamix_ps.errors import TrainingError
-from worker_hooks.sampling.shards import MOST_COUNTED
+
+MOST_COUNTED = 2**24 - 1  # counts stay exact in float32 up to here
 
 
 @dataclass
@@ -74,6 +75,13 @@ class Shards:
     def code(self) -> int:
         """32 bits that differ where lists differ: in the names of files without their folders, in numbers, in order."""
         return zlib.crc32("\n".join(map(_name, self.shards)).encode(errors="surrogateescape"))
+
+
+class Piece(NamedTuple):
+    """A shard, by its number, from sample `offset` on."""
+
+    shard: int
+    offset: int = 0
 
 
 def _name(shard: Any) -> str:

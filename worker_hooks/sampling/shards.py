@@ -15,14 +15,7 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-MOST_COUNTED = 2**24 - 1  # counts stay exact in float32 up to here
-
-
-class Piece(NamedTuple):
-    """A shard, by its number, from sample `offset` on."""
-
-    shard: int
-    offset: int = 0
+from worker_hooks.sampling.shard_list import Piece
 
 
 class ReadingReport(NamedTuple):

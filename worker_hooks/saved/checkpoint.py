@@ -28,7 +28,7 @@ from worker_hooks.exchange.units import Seen
 from worker_hooks.planning.learning_rate import SMALLEST_GUARD, Noise
 from worker_hooks.planning.plan_switch import VERSION_BITS
 from worker_hooks.sampling.sampler import Cursor, Range
-from worker_hooks.sampling.shards import MOST_COUNTED, Piece
+from worker_hooks.sampling.shard_list import MOST_COUNTED, Piece
 from worker_hooks.saved.saved_fields import read_list, read_number, read_table, read_whole, read_word
 
 logger = logging.getLogger(__name__)

@@ -20,15 +20,12 @@ from torch.utils.data import DataLoader, IterableDataset
 from dynamix_ps.errors import TrainingError
 from worker_hooks.adapter import Adapter
 from worker_hooks.loading.data_source import DataSource
-from worker_hooks.loading.stream_source import ShardSource
 from worker_hooks.memory.memory_ceiling import MemoryCeiling
 from worker_hooks.sampling.shard_list import Shards
 from worker_hooks.saved.checkpoint import Position
 from worker_hooks.torch import watched_calls
-from worker_hooks.torch.averages import AVERAGES, WeightAverages
 from worker_hooks.torch.compiled import CompiledGraphs, mark_sizes
 from worker_hooks.torch.data.batches import fetch, stack
-from worker_hooks.torch.data.iterable import IterableSource
 from worker_hooks.torch.data.loader import RunBatchSampler, TorchLoader
 from worker_hooks.torch.gradient_hooks import GradientHooks
 from worker_hooks.torch.gradients import TorchExchange
@@ -46,6 +43,7 @@ from worker_hooks.torch.step_hooks import is_left_out
 if TYPE_CHECKING:
     from worker_hooks.session import Session
     from worker_hooks.settings import Settings
+    from worker_hooks.torch.averages import WeightAverages
     from worker_hooks.torch.memory.micro_batches import TorchMicroBatchedForward
     from worker_hooks.torch.memory.worker_batches import WorkerBatches
     from worker_hooks.training import Training
@@ -91,6 +89,8 @@ class TorchAdapter(Adapter):
         self.calls = ScriptCalls(training, self.optimizers, self.parameters, self._script_hooks)
         open_adapters.append(self)
         if self._ema_decay is not None:
+            from worker_hooks.torch.averages import AVERAGES, WeightAverages
+
             self.averages = WeightAverages(self.parameters, self._ema_decay, training.plans.reference_batch)
             training.checkpoints.register(**{AVERAGES: self.averages})
 
@@ -227,8 +227,12 @@ class TorchAdapter(Adapter):
         if isinstance(data, DataSource):
             return data
         if isinstance(data, Shards):
+            from worker_hooks.loading.shard_source import ShardSource
+
             return ShardSource(data, like.collate if isinstance(like, ShardSource) else stack)
         if isinstance(data.dataset if isinstance(data, DataLoader) else data, IterableDataset):
+            from worker_hooks.torch.data.iterable import IterableSource
+
             return IterableSource(data)
         if isinstance(data, DataLoader):
             return TorchLoader(data, settings.prefetch, seed)

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.utils.data import DataLoader, IterableDataset
 
 from dynamix_ps.errors import TrainingError
-from worker_hooks.before_all import Place, run_before_all
 from worker_hooks.joining import FIRST_SIZE, Attached, join
 from worker_hooks.loading.data_set import check_map_style
-from worker_hooks.loading.stream_source import ShardSource
 from worker_hooks.process import failure
 from worker_hooks.run import Run
 from worker_hooks.sampling.shard_list import Shards
@@ -20,7 +18,9 @@ from worker_hooks.session import Session
 from worker_hooks.settings import Settings
 from worker_hooks.torch.adapter import TorchAdapter, open_adapters
 from worker_hooks.torch.data.batches import stack
-from worker_hooks.torch.data.shard_processes import GroupedShards
+
+if TYPE_CHECKING:
+    from worker_hooks.before_all import Place
 
 failure.install()
 _AVERAGING_PACKAGES = ("byteps", "horovod")  # whose optimizers sum gradients themselves
@@ -91,6 +91,8 @@ def before_all(prepare: Callable[[], object] | None = None) -> Place:
         TrainingError: on the other workers, if `prepare` raises on worker 0, where the exception goes on; on all, if
             some are in `attach` already; after `attach`.
     """
+    from worker_hooks.before_all import run_before_all
+
     return run_before_all(TorchAdapter.framework, prepare)
 
 
@@ -122,6 +124,9 @@ def with_loading(
                 raise TrainingError(f"attach() got a DataLoader and {name}=...; give {name} to the DataLoader")
         return data
     if isinstance(data, Shards):
+        from worker_hooks.loading.shard_source import ShardSource
+        from worker_hooks.torch.data.shard_processes import GroupedShards
+
         return ShardSource(GroupedShards(data, num_workers) if num_workers else data, collate_fn or stack)
     if collate_fn is None and not num_workers:
         return data

@@ -15,7 +15,7 @@ import torch
 from dynamix_ps.errors import CheckpointError
 from dynamix_ps.messages import Plan
 from worker_hooks.sampling.sampler import Cursor
-from worker_hooks.sampling.shards import Piece
+from worker_hooks.sampling.shard_list import Piece
 from worker_hooks.saved import checkpoint
 from worker_hooks.saved.checkpoint import (
     Position,

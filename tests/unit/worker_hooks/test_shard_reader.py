@@ -9,7 +9,8 @@ import pytest
 
 from dynamix_ps.errors import TrainingError
 from worker_hooks.loading.shard_reader import ShardReader
-from worker_hooks.sampling.shards import Piece, ReadingReport
+from worker_hooks.sampling.shard_list import Piece
+from worker_hooks.sampling.shards import ReadingReport
 
 LENGTHS = {0: 5, 1: 0, 2: 3, 3: 100}
 

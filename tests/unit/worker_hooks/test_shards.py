@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from worker_hooks.sampling.shards import Piece, ReadingReport, ShardPass
+from worker_hooks.sampling.shard_list import Piece
+from worker_hooks.sampling.shards import ReadingReport, ShardPass
 
 
 @dataclass

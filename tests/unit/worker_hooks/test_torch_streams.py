@@ -23,7 +23,7 @@ from tests.unit.worker_hooks.local_run import lines, open_run, settings_for
 from worker_hooks.loading.batches import StreamWorker
 from worker_hooks.loading.common_stream import CommonStream
 from worker_hooks.loading.fingerprint import look_of
-from worker_hooks.loading.stream_source import ShardSource
+from worker_hooks.loading.shard_source import ShardSource
 from worker_hooks.run import Run
 from worker_hooks.sampling.sampler import Cursor
 from worker_hooks.saved.checkpoint import Position

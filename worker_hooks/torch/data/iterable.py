@@ -10,11 +10,10 @@ import torch
 from torch.utils.data import DataLoader, IterableDataset
 
 from dynamix_ps.errors import TrainingError
-from worker_hooks.loading.batches import Batches, StreamWorker
+from worker_hooks.loading.batches import Batches, StreamSource, StreamWorker
 from worker_hooks.loading.common_stream import CommonStream
 from worker_hooks.loading.data_source import Numbers
 from worker_hooks.loading.global_generators import derived_seed
-from worker_hooks.loading.stream_source import StreamSource
 from worker_hooks.saved.checkpoint import Position
 from worker_hooks.torch.data.batches import pinned, stack
 from worker_hooks.torch.data.loader import InLoaderProcess
