@@ -15,6 +15,8 @@ DynamixError                 exit 1
 from __future__ import annotations
 
 INTERRUPTED_EXIT_CODE = 130
+# How a role's output says what its file says as `degraded`; the launcher tells it once for all roles.
+DEGRADED = "dynamix degraded: "
 
 
 class DynamixError(Exception):

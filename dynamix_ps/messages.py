@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Any
 
 from dynamix_ps.field_table import (
     BYTES,
@@ -38,6 +38,11 @@ from dynamix_ps.field_table import (
 )
 
 NAN = math.nan
+
+
+def fields_of(item: Any) -> dict[str, Any]:
+    """The fields of a slotted dataclass by name, with their values unchanged."""
+    return {name: getattr(item, name) for name in item.__slots__}
 
 
 @dataclass(frozen=True, slots=True)

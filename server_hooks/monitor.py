@@ -18,7 +18,8 @@ from typing import Any, Protocol
 from dynamix_ps.config import variables
 from dynamix_ps.config.load import load_config
 from dynamix_ps.config.schema import Config
-from dynamix_ps.messages import RoleReport, SystemSample
+from dynamix_ps.errors import DEGRADED
+from dynamix_ps.messages import RoleReport, SystemSample, fields_of
 from dynamix_ps.metrics.network.connection import Connection
 from dynamix_ps.metrics.network.meter import TrafficSource
 from dynamix_ps.metrics.network.monitor import NetworkMonitor
@@ -27,8 +28,7 @@ from dynamix_ps.metrics.system import SystemSampler
 from dynamix_ps.rpc.access import ArbitratorAccess
 from dynamix_ps.rpc.encryption import certificates_for
 from dynamix_ps.rpc.observer import RoleObserver
-from dynamix_ps.run_record.json_lines import JsonLines, fields_of
-from dynamix_ps.run_record.role_files import DEGRADED
+from dynamix_ps.run_record.json_lines import JsonLines
 from dynamix_ps.run_record.run_folder import RunFolder
 from server_hooks.peer_watch import endpoints_of
 

@@ -7,15 +7,17 @@ import uuid
 from dataclasses import dataclass, replace
 from operator import attrgetter
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from dynamix_ps.config import variables
-from dynamix_ps.config.load import load_config
 from dynamix_ps.config.schema import Cluster, Config, Metrics, Stigmergy
 from dynamix_ps.errors import ConfigError, TrainingError
 from dynamix_ps.messages import Plan
-from dynamix_ps.rpc.access import ArbitratorAccess
 from worker_hooks.process.launched import check_connected
 from worker_hooks.process.place import check_place
+
+if TYPE_CHECKING:
+    from dynamix_ps.rpc.access import ArbitratorAccess
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +139,7 @@ class Settings:
         """
         check_place(os.environ)
         path = variables.get(variables.CONFIG)
-        config = load_config(Path(path)) if path else _config_without_file()
+        config = _config_of(Path(path)) if path else _config_without_file()
         if not config.data_plane.uses_network:
             check_connected(os.environ)
         run_dir, resume = variables.get(variables.RUN_DIR), variables.get(variables.RESUME)
@@ -181,10 +183,17 @@ def _arbitrator(config: Config, run_id: str) -> ArbitratorAccess | None:
     address = variables.get(variables.ARBITRATOR)
     if not address or not config.has_arbitrator:
         return None
+    from dynamix_ps.rpc.access import ArbitratorAccess
     from dynamix_ps.rpc.encryption import certificates_for  # with gRPC, which other runs do not need
 
     token = variables.get(variables.TOKEN) or ""
     return ArbitratorAccess(address, run_id, token, config.timeouts, certificates_for(address, config))
+
+
+def _config_of(file: Path) -> Config:
+    from dynamix_ps.config.load import load_config  # with YAML, which runs without a cluster file do not need
+
+    return load_config(file)
 
 
 def _config_without_file() -> Config:

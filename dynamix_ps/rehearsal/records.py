@@ -6,14 +6,13 @@ import logging
 from collections.abc import Sequence
 from typing import Any
 
-from dynamix_ps.messages import Plan, WindowRecord
+from dynamix_ps.messages import Plan, WindowRecord, fields_of
 from dynamix_ps.rehearsal.local_arbitrator import LocalArbitrator
 from dynamix_ps.rehearsal.simulated_cluster import SimulatedCluster
 from dynamix_ps.run_record.iteration_mark import IterationMark
-from dynamix_ps.run_record.json_lines import JsonLines, fields_of
+from dynamix_ps.run_record.json_lines import JsonLines
 from dynamix_ps.run_record.run_folder import RunFolder
-from worker_hooks.observe.listeners import Listener, Listeners
-from worker_hooks.observe.reporter import Missing
+from worker_hooks.observe.reporter import Listener, Listeners, Missing
 
 logger = logging.getLogger("dynamix")
 _OF_EVERY_WORKER = frozenset({"started", "plan_applied", "finished", "paused", "resumed"})

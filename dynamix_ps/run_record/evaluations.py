@@ -10,10 +10,12 @@ import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from dynamix_ps.run_record.json_lines import Line
 from dynamix_ps.run_record.values import number
+
+if TYPE_CHECKING:
+    from dynamix_ps.run_record.json_lines import Line
 
 ACCURACY = "accuracy"
 AVERAGED = "averaged_"  # begins the names of values of averaged weights

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from dynamix_ps.bounded_json import value_in
+from dynamix_ps.messages import fields_of
 from dynamix_ps.run_record.line_fields import fits
 
 logger = logging.getLogger("dynamix")
@@ -48,11 +49,6 @@ class JsonLines:
         except OSError as error:
             self._failed = True
             logger.warning("cannot write %s (%s); its lines are lost from here on", self._file, error)
-
-
-def fields_of(item: Any) -> dict[str, Any]:
-    """The fields of a slotted dataclass by name, with their values unchanged."""
-    return {name: getattr(item, name) for name in item.__slots__}
 
 
 def plain(value: Any) -> Any:

@@ -9,9 +9,6 @@ from typing import NamedTuple
 from dynamix_ps.run_record.json_lines import JsonLinesTail, Line
 from dynamix_ps.run_record.run_folder import RunFolder
 
-# How a role's output says what its file says as `degraded`; the launcher tells it once for all roles.
-DEGRADED = "dynamix degraded: "
-
 
 class RoleLine(NamedTuple):
     """One line, and who wrote it where."""

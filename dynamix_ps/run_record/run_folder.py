@@ -7,7 +7,6 @@ import os
 from datetime import datetime, timezone
 from pathlib import Path
 
-from dynamix_ps.config.load import dump_config
 from dynamix_ps.config.schema import Config
 from dynamix_ps.errors import EnvironmentNotReady, UsageError
 
@@ -164,6 +163,8 @@ class RunFolder:
 
     def write_config(self, config: Config) -> None:
         """Write the cluster file with every default. Raises OSError."""
+        from dynamix_ps.config.load import dump_config  # only the launcher writes it
+
         write_private_if_secret(self.config_file, dump_config(config), config)
 
     def link_latest(self) -> Path:

@@ -7,8 +7,7 @@ window              from iterations to window records
 change              detects that the cluster has changed
 training_progress   how much of the training is done
 stall               names the missing workers when the sum does not come
-listeners           loggers of the script that hear what is told
 reporter            carries events and records out of the training thread
+worker_files        what a worker writes into the run folder
 telemetry           adds measurements of kernel and machine
-garbage             measures the time of garbage collection
 """

@@ -10,24 +10,24 @@ import logging
 import queue
 import threading
 import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from dynamix_ps.messages import PeerStatus, Plan, Registration, RoleReport, WindowRecord
-from dynamix_ps.rpc.access import ArbitratorAccess
+from dynamix_ps.errors import DEGRADED
+from dynamix_ps.messages import PeerStatus, Plan, Registration, RoleReport, WindowRecord, fields_of
 from dynamix_ps.rpc.plan_rules import Bounds
-from dynamix_ps.run_record.iteration_mark import IterationMark
-from dynamix_ps.run_record.json_lines import JsonLines, fields_of
-from dynamix_ps.run_record.role_files import DEGRADED
-from dynamix_ps.run_record.run_folder import RunFolder
-from dynamix_ps.run_record.silent_roles import silent_servers
-from worker_hooks.observe.listeners import Listener, Listeners
-from worker_hooks.observe.telemetry import Telemetry
 
 if TYPE_CHECKING:
+    from dynamix_ps.rpc.access import ArbitratorAccess
     from dynamix_ps.rpc.client import ArbitratorClient
+    from dynamix_ps.run_record.run_folder import RunFolder
+    from worker_hooks.observe.telemetry import Telemetry
+    from worker_hooks.observe.worker_files import WorkerFiles
 
 logger = logging.getLogger("dynamix")
 CLOSE_S = 3.0
+
+Listener = Callable[[dict[str, Any]], object]  # a function of the script, such as a logger, that gets every line
 
 
 class Missing(NamedTuple):
@@ -71,15 +71,38 @@ class Reporting(Protocol):
         """Write all that is left, and leave the arbitrator."""
 
 
+class Listeners:
+    """Those of one worker. The first error of a listener is told and ends it."""
+
+    def __init__(self, tell: Callable[[str, dict[str, Any]], None]) -> None:
+        """`tell` records a `degraded` event."""
+        self._tell = tell
+        self._listeners: list[Listener] = []
+
+    def add(self, listener: Listener) -> None:
+        self._listeners.append(listener)
+
+    def hear(self, line: dict[str, Any]) -> None:
+        """Give `line` to all of them."""
+        for listener in tuple(self._listeners):
+            try:
+                listener(line)
+            except Exception as error:  # whatever a logger of the script raises
+                self._listeners.remove(listener)
+                name = getattr(listener, "__name__", type(listener).__name__)
+                self._tell("degraded", {"what": "listener", "detail": f"{name}: {type(error).__name__}: {error}"})
+
+
 class Reporter:
     """Writes `workers/worker-<rank>.jsonl` and reports to the arbitrator; either may be absent."""
 
     def __init__(self, rank: int, folder: RunFolder | None) -> None:
         self._rank = rank
-        self._folder = folder
-        self._lines = JsonLines(folder.worker_file(rank)) if folder else None
-        self._mark = IterationMark(folder.iteration_file(rank)) if folder else None
-        self._role_lines: JsonLines | None = None
+        self._files: WorkerFiles | None = None
+        if folder:
+            from worker_hooks.observe.worker_files import WorkerFiles
+
+            self._files = WorkerFiles(folder, rank)
         self._client: ArbitratorClient | None = None
         self._telemetry: Telemetry | None = None
         self._listeners = Listeners(self.tell)
@@ -90,7 +113,6 @@ class Reporter:
     def measure(self, telemetry: Telemetry) -> None:
         """From now on window records also have the measurements of the kernel and the machine."""
         self._telemetry = telemetry
-        self._role_lines = JsonLines(self._folder.role_file(telemetry.name)) if self._folder else None
         self.begin_window()
 
     def listen(self, listener: Listener) -> None:
@@ -126,8 +148,8 @@ class Reporter:
 
     def completed(self, iterations: int) -> None:
         """This worker has completed so many iterations: the launcher knows where it is, however it ends."""
-        if self._mark:
-            self._mark.write(iterations)
+        if self._files:
+            self._files.completed(iterations)
 
     def missing(self, iteration: int) -> Missing:
         """Who keeps the sum of `iteration` from being complete, as far as known.
@@ -138,7 +160,7 @@ class Reporter:
         late = [peer for peer in peers if peer.iteration <= iteration and peer.rank != self._rank]
         # What the arbitrator heard last may be old. All workers took part in the sum before, so it is this iteration.
         named = [f"worker {peer.rank} (at iteration {iteration}, silent for {peer.silent_s:.0f} s)" for peer in late]
-        silent = silent_servers(self._folder.roles_dir, time.time()) if self._folder and not late else []
+        silent = self._files.silent_servers() if self._files and not late else []
         named += [f"{server.name} (does not answer, silent for {server.silent_s:.0f} s)" for server in silent]
         if named:
             sentence = f"missing: {', '.join(named)}"
@@ -152,8 +174,8 @@ class Reporter:
         """Write all that is queued, leave the arbitrator, stop. Gives up after a few seconds."""
         self._queue.put(None)
         self._thread.join(CLOSE_S)
-        if self._mark:
-            self._mark.close()
+        if self._files:
+            self._files.close()
         if self._client:
             self._client.close(CLOSE_S)
 
@@ -181,8 +203,8 @@ class Reporter:
         if isinstance(content, WindowRecord):
             content = fields_of(self._complete(content))
         line = {"kind": kind, "time_s": time_s, "rank": self._rank, **content}
-        if self._lines:
-            self._lines.write(line)
+        if self._files:
+            self._files.write(line)
         self._listeners.hear(line)
 
     def _complete(self, record: WindowRecord) -> WindowRecord:
@@ -192,6 +214,6 @@ class Reporter:
             record, report = self._telemetry.complete(record)
         if self._client:
             self._client.report(record, report)
-        if report and self._role_lines:
-            self._role_lines.write({"kind": "role", **fields_of(report)})
+        if report and self._files:
+            self._files.write_report(report)
         return record

@@ -1,13 +1,13 @@
-"""Measures how the training thread spends the time of an iteration."""
+"""Measures how the training thread spends the time of an iteration, garbage collections too."""
 
 from __future__ import annotations
 
 import contextlib
+import functools
+import gc
 import time
 from collections.abc import Callable, Iterator
-from typing import NamedTuple, Protocol
-
-from worker_hooks.observe.garbage import garbage_s
+from typing import Any, NamedTuple, Protocol
 
 
 class Times(NamedTuple):
@@ -73,6 +73,31 @@ class _Spent(NamedTuple):
 
 
 _NO_TIME = _Spent(0.0, 0.0)
+
+
+class GarbageClock:
+    """Adds up the garbage collections of this process from now on. A collection stops all its threads."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+        self._began_s = 0.0
+        gc.callbacks.append(self._see)
+
+    def _see(self, phase: str, _info: dict[str, Any]) -> None:
+        if phase == "start":
+            self._began_s = time.perf_counter()
+        else:
+            self.seconds += time.perf_counter() - self._began_s
+
+
+@functools.cache
+def _clock() -> GarbageClock:
+    return GarbageClock()
+
+
+def garbage_s() -> float:
+    """Seconds of garbage collection since the first call in this process."""
+    return _clock().seconds
 
 
 class Stopwatch:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from rich.console import Console
 from rich.text import Text
 
-from dynamix_ps.run_record.role_files import DEGRADED
+from dynamix_ps.errors import DEGRADED
 from dynamix_ps.terminal import print_line, printable
 
 Show = Callable[[str, Sequence[str], bool], None]  # (role, lines, whether all of them must be shown)

@@ -17,7 +17,7 @@ from dynamix_ps.run_record.run_folder import RunFolder
 from tests.control_plane import record
 from tests.unit.report.test_tensorboard import series
 from tests.unit.synthetic_run import append, config, new_folder, started, window
-from worker_hooks.observe.garbage import GarbageClock, garbage_s
+from worker_hooks.observe.stopwatch import GarbageClock, garbage_s
 
 
 @pytest.fixture

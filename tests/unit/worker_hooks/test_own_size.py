@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 
 from dynamix_ps.config.schema import Stigmergy
-from dynamix_ps.messages import Plan, WindowRecord
-from dynamix_ps.run_record.json_lines import fields_of
+from dynamix_ps.messages import Plan, WindowRecord, fields_of
 from tests.policy_cluster import SmallCluster
 from tests.unit.worker_hooks.local_run import make_run
 from worker_hooks.planning.own_size import TOLD, OwnSize

@@ -15,10 +15,9 @@ from torch.utils.data import BatchSampler, DataLoader, RandomSampler, Sampler, S
 
 from dynamix_ps.errors import TrainingError
 from worker_hooks.loading.data_source import Numbers, fetched_ahead
-from worker_hooks.loading.drawn_order import in_order
+from worker_hooks.loading.drawn_order import DrawnOrder, in_order
 from worker_hooks.loading.loader_source import LoaderSource, end_with_parent, gives_a_part, refused
 from worker_hooks.sampling.sampler import Order, Permutation
-from worker_hooks.torch.data.drawn_order import TorchDrawnOrder, sampler_of
 
 CLOSED = "the run of this batch sampler is closed; attach again, and make a loader for that run"
 
@@ -94,6 +93,35 @@ class TorchLoader(LoaderSource):
             generator=self._generator,
             **of_processes,
         )
+
+
+class TorchDrawnOrder(DrawnOrder):
+    """Draws from the torch generators of loader and sampler as a plain loop over the loader does."""
+
+    def __init__(self, loader: DataLoader[Any], seed: int) -> None:
+        sampler = sampler_of(loader)
+        users = (loader, loader.sampler, loader.batch_sampler, sampler)
+        found = {id(one): one for one in (getattr(user, "generator", None) for user in users)}.values()
+        self._generators = [(one, one.get_state()) for one in found if isinstance(one, torch.Generator)]
+        self._loader = loader
+        super().__init__(sampler, sampler is loader.batch_sampler, len(loader.dataset), seed)  # type: ignore[arg-type]
+
+    def rewind(self) -> None:
+        """The generators of loader and sampler too."""
+        super().rewind()
+        for generator, state in self._generators:
+            generator.set_state(state)
+
+    def _begin_pass(self) -> None:
+        """For each pass a DataLoader takes the seed of its worker processes first, from the generator of the order."""
+        if self._loader.generator is not None:
+            torch.empty((), dtype=torch.int64).random_(generator=self._loader.generator)
+
+
+def sampler_of(loader: DataLoader[Any]) -> Any:
+    """What names the samples one by one; for a batch sampler of the script's own class, that one."""
+    cutter = loader.batch_sampler
+    return cutter.sampler if type(cutter) is BatchSampler else cutter
 
 
 class RunBatchSampler(Sampler[list[int]]):

@@ -10,8 +10,8 @@ from typing import TextIO, cast
 import pytest
 from rich.console import Console
 
+from dynamix_ps.errors import DEGRADED
 from dynamix_ps.launch.job.shown_output import BURST_LINES, LAST_SHOWN, LINES_PER_S, TOLD_EVERY_S, PrefixedOutput
-from dynamix_ps.run_record.role_files import DEGRADED
 from dynamix_ps.terminal import TolerantStream
 
 
