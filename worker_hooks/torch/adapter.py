@@ -20,7 +20,7 @@ from torch.utils.data import DataLoader, IterableDataset
 from dynamix_ps.errors import TrainingError
 from worker_hooks.adapter import Adapter
 from worker_hooks.loading.data_source import DataSource
-from worker_hooks.memory.memory_ceiling import MemoryCeiling
+from worker_hooks.memory.memory_ceiling import MemoryCeiling, WorkerMemory
 from worker_hooks.sampling.shard_list import Shards
 from worker_hooks.saved.checkpoint import Position
 from worker_hooks.torch import watched_calls
@@ -32,7 +32,6 @@ from worker_hooks.torch.gradients import TorchExchange
 from worker_hooks.torch.loss.batch_of_loss import batch_of
 from worker_hooks.torch.loss.gathered_rows import gather
 from worker_hooks.torch.loss.loss_graph import LossCheck
-from worker_hooks.torch.memory.ceiling import TorchMemory
 from worker_hooks.torch.parameters import TorchParameters
 from worker_hooks.torch.schedulers import Schedulers
 from worker_hooks.torch.script_calls import ScriptCalls
@@ -65,7 +64,7 @@ class TorchAdapter(Adapter):
     computes_for_several = True
     parameters: TorchParameters
     training: Training
-    memory: TorchMemory
+    memory: WorkerMemory
     calls: ScriptCalls
     averages: WeightAverages | None = None
     _batches: WorkerBatches | None = None  # of a process that computes for several workers
@@ -193,20 +192,20 @@ class TorchAdapter(Adapter):
             return (whole,) * len(self.training.session.workers.here)
         return self._batches.squared_norms(self._exchange.gradient(), self._exchange.weight)
 
-    def make_memory(self, ceiling: MemoryCeiling, tell: Callable[[str], None], training: Training) -> TorchMemory:
+    def make_memory(self, ceiling: MemoryCeiling, tell: Callable[[str], None], training: Training) -> WorkerMemory:
         here, now = training.session.workers.here, training.now
         if len(here) > 1:
             from worker_hooks.torch.memory.worker_batches import ForwardOfWorkers, WorkerBatches
 
             batches = WorkerBatches(self.parameters, lambda: now, here, lambda: training.backward.measures)
-            self._forwards = [ForwardOfWorkers(batches, model) for model in self.models]
+            self._forwards = [ForwardOfWorkers(batches, self.parameters, model) for model in self.models]
             self.memory = self._batches = batches
         else:
-            self.memory = memory = TorchMemory(ceiling, self.parameters, lambda: now, tell)
+            self.memory = memory = WorkerMemory(ceiling, lambda: self.parameters.smallest_share, lambda: now, tell)
             if ceiling.is_needed:
                 from worker_hooks.torch.memory.micro_batches import TorchMicroBatchedForward
 
-                self._forwards = [TorchMicroBatchedForward(memory, model) for model in self.models]
+                self._forwards = [TorchMicroBatchedForward(memory, self.parameters, model) for model in self.models]
         return self.memory
 
     def detach(self) -> None:

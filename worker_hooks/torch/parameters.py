@@ -58,6 +58,10 @@ class TorchParameters(ModelParameters):
         """All of them once, trained or not."""
         return named_parameters(self.models, self.optimizers)
 
+    def stepped(self) -> list[nn.Parameter]:
+        """Those that need a gradient now."""
+        return [p for p in (*self.trained.values(), *self.frozen.values()) if p.requires_grad]
+
     def with_gradient(self) -> list[nn.Parameter]:
         """Every parameter that a step would change, also one that was frozen after the sum."""
         return [p for p in self.named().values() if p.grad is not None]

@@ -4,5 +4,4 @@ micro_batches       a batch that does not fit is computed in parts, exactly
 worker_batches      the batches of several workers in one process
 running_statistics  those of batch norm, of several workers in one process
 repeatable          what a repeated forward pass must find as it was
-ceiling             what fits into the memory of a worker
 """

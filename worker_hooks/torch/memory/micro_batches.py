@@ -21,16 +21,12 @@ from typing import Any, ClassVar
 import torch
 from torch.utils import _pytree as pytree
 
-from worker_hooks.loading.out_of_memory import (
-    first_line,
-    give_back_freed_memory,
-    is_out_of_memory,
-    memory_limited_to_what_is_left,
-)
+from worker_hooks.loading.script_errors import first_line, is_out_of_memory
 from worker_hooks.memory.divided_call import SAME, OutputParts, indivisible, not_repeatable, weights_changed
-from worker_hooks.memory.memory_ceiling import pieces
-from worker_hooks.torch.memory.ceiling import TorchMemory
+from worker_hooks.memory.memory_ceiling import WorkerMemory, pieces
+from worker_hooks.memory.out_of_memory import give_back_freed_memory, memory_limited_to_what_is_left
 from worker_hooks.torch.memory.repeatable import ForwardState
+from worker_hooks.torch.parameters import TorchParameters
 
 _SAME_IN_HALVES = 0.05
 
@@ -40,8 +36,8 @@ class TorchMicroBatchedForward:
 
     _busy = False  # a model inside of another one is part of its micro-batches
 
-    def __init__(self, memory: TorchMemory, model: torch.nn.Module) -> None:
-        self._memory, self._model = memory, model
+    def __init__(self, memory: WorkerMemory, parameters: TorchParameters, model: torch.nn.Module) -> None:
+        self._memory, self._parameters, self._model = memory, parameters, model
         self._own = model.__dict__.get("forward")  # of the instance, as torch.compile sets one
         self._plain: Callable[..., Any] = model.forward
         self.__wrapped__ = self._plain  # for inspect.signature
@@ -64,7 +60,7 @@ class TorchMicroBatchedForward:
         whole = not samples or TorchMicroBatchedForward._busy or not torch.is_grad_enabled()
         if whole or (not ceiling.searches and ceiling.is_proven(samples)):
             return self._plain(*args, **kwargs)
-        batch = TorchDividedBatch(memory, self._model, self._plain, args, kwargs, samples)
+        batch = TorchDividedBatch(memory, self._parameters, self._model, self._plain, args, kwargs, samples)
         if not batch.is_divisible:
             return self._plain(*args, **kwargs)
         TorchMicroBatchedForward._busy = True
@@ -106,7 +102,8 @@ class TorchDividedBatch:
 
     def __init__(
         self,
-        memory: TorchMemory,
+        memory: WorkerMemory,
+        parameters: TorchParameters,
         model: torch.nn.Module,
         plain: Callable[..., Any],
         args: tuple[Any, ...],
@@ -123,11 +120,11 @@ class TorchDividedBatch:
             longest = max((len(tensor) for tensor in tensors if tensor.dim()), default=0)
             if not memory.ceiling.is_proven(longest):
                 raise indivisible(model, samples, "tensors")
-        parameters = memory.stepped_parameters()
+        stepped = parameters.stepped()
         self._asking = [number for number, leaf in enumerate(self._leaves) if _is_tensor(leaf) and leaf.requires_grad]
-        self.inputs: list[torch.Tensor] = [self._leaves[number] for number in self._asking] + parameters
-        self._parameters = parameters
-        self._autocast = _autocast_of({"cpu", *(tensor.device.type for tensor in (*tensors, *parameters))})
+        self.inputs: list[torch.Tensor] = [self._leaves[number] for number in self._asking] + stepped
+        self._parameters = stepped
+        self._autocast = _autocast_of({"cpu", *(tensor.device.type for tensor in (*tensors, *stepped))})
         self._pieces: list[tuple[int, int, ForwardState]] = []
         self._versions: list[int] = []  # of the parameters in the first forward pass
         self._graphs: list[tuple[list[Any], list[Any]]] = []  # arguments and outputs of the last micro-batches
@@ -335,7 +332,7 @@ def _is_tensor(value: Any) -> bool:
     return isinstance(value, torch.Tensor)
 
 
-def _guarded(memory: TorchMemory) -> contextlib.AbstractContextManager[None]:
+def _guarded(memory: WorkerMemory) -> contextlib.AbstractContextManager[None]:
     return memory_limited_to_what_is_left() if memory.ceiling.searches else contextlib.nullcontext()
 
 

@@ -22,8 +22,7 @@ from torch.utils import _pytree as pytree
 
 from dynamix_ps.errors import TrainingError
 from worker_hooks.memory.divided_call import OutputParts
-from worker_hooks.memory.memory_ceiling import MemoryCeiling
-from worker_hooks.torch.memory.ceiling import TorchMemory
+from worker_hooks.memory.memory_ceiling import MemoryCeiling, WorkerMemory
 from worker_hooks.torch.memory.micro_batches import TorchDividedBatch, TorchMicroBatchedForward
 from worker_hooks.torch.memory.repeatable import ForwardState
 from worker_hooks.torch.memory.running_statistics import RunningStatistics, batch_norms
@@ -35,7 +34,7 @@ if TYPE_CHECKING:
 Gradients = dict[torch.nn.Parameter, torch.Tensor]
 
 
-class WorkerBatches(TorchMemory):
+class WorkerBatches(WorkerMemory):
     """Divides the batches of a process among its workers. The memory is that of one process, without a ceiling."""
 
     def __init__(
@@ -46,8 +45,8 @@ class WorkerBatches(TorchMemory):
         measures: Callable[[], bool],
     ) -> None:
         """`here`: ranks of the workers. `measures`: whether the coming sum measures gradient norms."""
-        super().__init__(MemoryCeiling(None, searches=False), parameters, in_flight, lambda sentence: None)
-        self._here, self._measures = here, measures
+        super().__init__(MemoryCeiling(None, searches=False), lambda: 1, in_flight, lambda sentence: None)
+        self._parameters, self._here, self._measures = parameters, here, measures
         self._gradients: dict[int, Gradients] = {}  # of each worker by its place, as far as models have computed them
         self._of_iteration = -1  # those gradients
         self.joins_means = False  # a model returns numbers
@@ -143,7 +142,7 @@ class ForwardOfWorkers(TorchMicroBatchedForward):
         if TorchMicroBatchedForward._busy or not self._memory.divides(self._model, self._always):
             return self._plain(*args, **kwargs)
         samples = self._memory.samples_in_flight()
-        batch = _BatchOfWorkers(self._memory, self._model, self._plain, args, kwargs, samples)
+        batch = _BatchOfWorkers(self._memory, self._parameters, self._model, self._plain, args, kwargs, samples)
         if not batch.is_divisible:
             raise TrainingError(
                 f"none of the tensors that the script gives to {type(self._model).__name__} has the {samples} rows of "
