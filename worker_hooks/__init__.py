@@ -4,8 +4,7 @@
   run              what a script sees of its training
   joining          two ways into a job: from its start, or late
   training         the parts of a training, and the story of one iteration
-  adapter          what a framework does in its own way: interfaces
-  model_state      the state of models and optimizers in it: an interface
+  adapter          what a framework does in its own way, its parameters and its states: interfaces
   backward         the backward pass, and the sum that follows
   sums             all workers do the same with the same weights, or all stop
   replicas         parameters that change, on all workers alike

@@ -6,10 +6,11 @@ torch/ and mxnet/ implement these interfaces. An adapter also makes its optimize
 
 from __future__ import annotations
 
+import io
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, BinaryIO, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,9 +19,7 @@ from dynamix_ps.errors import TrainingError
 from worker_hooks.exchange.gradient_exchange import GradientExchange
 from worker_hooks.exchange.weight_samples import WeightSamples
 from worker_hooks.loading.data_source import DataSetSource, DataSource
-from worker_hooks.memory.memory_ceiling import MemoryCeiling
-from worker_hooks.memory.worker_memory import WorkerMemory
-from worker_hooks.model_state import ModelState
+from worker_hooks.memory.memory_ceiling import MemoryCeiling, WorkerMemory
 from worker_hooks.saved.checkpoint import Position
 
 if TYPE_CHECKING:
@@ -75,6 +74,50 @@ class ModelParameters(ABC):
     @abstractmethod
     def unpack(self, values: bytes) -> None:
         """Give parameters the values that `pack` made."""
+
+
+class ModelState(ABC):
+    """The state of models and optimizers: for checkpoints, for the other workers, and for workers that enter."""
+
+    def pack(self, position: Position) -> bytes:
+        """Model, optimizer and position, bit for bit."""
+        packed = io.BytesIO()
+        self.write(position, packed)
+        return packed.getvalue()
+
+    @abstractmethod
+    def write(self, position: Position, out: BinaryIO) -> None:
+        """Write what `pack` returns, from its beginning to its end. `out` cannot go back."""
+
+    @abstractmethod
+    def restore(self, packed: BinaryIO) -> Position:
+        """Put what `write` wrote into model and optimizer. Raises CheckpointError when it does not fit."""
+
+    def send(self, position: Position, out: BinaryIO) -> None:
+        """Write model, optimizer and position for a worker that enters. `out` cannot go back."""
+        self.write(position, out)
+
+    def receive(self, state: BinaryIO) -> Position:
+        """Put what `send` wrote into model and optimizer. `state` cannot go back.
+
+        Raises CheckpointError when it does not fit, and PeerLostError when it breaks off. Nothing is changed then.
+        """
+        return self.restore(io.BytesIO(state.read()))
+
+    @abstractmethod
+    def storable(self, state: Any, where: str) -> Any:
+        """This state of a registered object as `pack` can hold it. `where`: its name in an error.
+
+        Raises CheckpointError if there is no such form.
+        """
+
+    @abstractmethod
+    def hyperparameters(self) -> Any:
+        """What schedulers change in the optimizer, such as its learning rate."""
+
+    @abstractmethod
+    def set_hyperparameters(self, saved: Any) -> None:
+        """Put back what `hyperparameters` returned."""
 
 
 class Adapter(ABC):

@@ -7,18 +7,6 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from dynamix_ps.errors import TrainingError
-from dynamix_ps.run_record.evaluations import AVERAGED
-from worker_hooks.loading.evaluation import (
-    Share,
-    directions,
-    evaluate_share,
-    in_form_of,
-    means,
-    packed,
-    present,
-    samples_of,
-    weighted_share,
-)
 
 if TYPE_CHECKING:
     from worker_hooks.adapter import Adapter
@@ -91,6 +79,9 @@ class Evaluator:
         lower_is_better: str | Sequence[str],
     ) -> Any:
         """`run.evaluate(...)`."""
+        from dynamix_ps.run_record.evaluations import AVERAGED
+        from worker_hooks.loading import evaluation
+
         self.check_own_weights("run.evaluate()")
         adapter, sums, here = self._adapter, self._sums, self._workers.here
         source = adapter.source_of(data, self._settings, like=self._data.source)
@@ -104,19 +95,19 @@ class Evaluator:
             sums.announce(f"run.evaluate({'averaged=True' if averaged else ''}){source.list_of_parts}")
             with self.averaged() if averaged else self._observer.paused():
                 with adapter.inference():
-                    share = evaluate_share(length, batches, score, adapter.number)
+                    share = evaluation.evaluate_share(length, batches, score, adapter.number)
                 source.close()
-                known = directions(share.sums, higher_is_better, lower_is_better)
-                total = self._comm.total(self._key, packed(share, self._comm.rank, self._comm.size))
-            there = self._workers.slots_of(present(total, self._comm.size))
+                known = evaluation.directions(share.sums, higher_is_better, lower_is_better)
+                total = self._comm.total(self._key, evaluation.packed(share, self._comm.rank, self._comm.size))
+            there = self._workers.slots_of(evaluation.present(total, self._comm.size))
             complete = not any(part and slot not in there for slot, part in enumerate(shares))
-        values = means(total, share, self._comm.size)
+        values = evaluation.means(total, share, self._comm.size)
         if sums.leads:
             label = AVERAGED if averaged else ""
             told = {label + name: value for name, value in values.items()}
             ways = {label + name: higher for name, higher in known.items()}
-            self._tell(told, ways, samples_of(total))
-        return in_form_of(share.scores, values)
+            self._tell(told, ways, evaluation.samples_of(total))
+        return evaluation.in_form_of(share.scores, values)
 
     def _tell(self, values: Mapping[str, float], higher_is_better: Mapping[str, bool], samples: int | None) -> None:
         progress = self._progress
@@ -125,6 +116,8 @@ class Evaluator:
 
     def mean(self, values: Any, weight: float) -> Any:
         """`run.mean(values, weight)`."""
+        from worker_hooks.loading.evaluation import Share, in_form_of, means, packed, weighted_share
+
         refused, share = "", Share(0, 0.0, {}, values)
         try:
             share = weighted_share(values, float(weight), self._adapter.number)
@@ -145,6 +138,8 @@ class Evaluator:
         lower_is_better: str | Sequence[str],
     ) -> None:
         """`run.record(...)`."""
+        from worker_hooks.loading.evaluation import directions
+
         known = directions(values, higher_is_better, lower_is_better)
         if self._sums.leads and values:
             self._tell({name: float(value) for name, value in values.items()}, known, None)

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from worker_hooks.adapter import Adapter
     from worker_hooks.data import Data
     from worker_hooks.membership_changes import MembershipChanges
-    from worker_hooks.memory.worker_memory import WorkerMemory
+    from worker_hooks.memory.memory_ceiling import WorkerMemory
     from worker_hooks.saved.checkpoint import Position
     from worker_hooks.session import Session
 

@@ -138,7 +138,7 @@ VARIABLES: tuple[Variable, ...] = (
     _of_run(
         STARTS,
         "How often a worker of an elastic job was started before. Above 0: it comes while the others train.",
-        "comm.plane, worker_hooks.session",
+        "comm.plane, worker_hooks.membership.member_process",
     ),
     _of_run(
         FIRST_WORKERS,

@@ -1,6 +1,6 @@
 """From sample numbers to batches, and what is measured on them. In reading order:
 
-script_errors      errors of a script that come from what the hook does differently
+script_errors      errors of a script that come from what the hook does differently, or from lack of memory
 batches            from sample numbers to batches, prepared ahead; batches of a stream
 data_source        where the samples of a batch come from: a data set, or a loader of the script
 loader_source      what loaders of all frameworks share
@@ -13,5 +13,4 @@ data_set           what a data set must be
 global_generators  random generators that stay as the script has them
 fingerprint        how workers find out that their data sets differ
 evaluation         each worker's share of an evaluation
-out_of_memory      how errors say that memory has run out, and how to get one in time
 """

@@ -1,11 +1,20 @@
-"""Errors of a script that come from what the hook does differently: what to write instead. Pure."""
+"""Errors of a script that come from what the hook does differently, or from lack of memory: what to do. Pure."""
 
 from __future__ import annotations
 
 import re
 
 from dynamix_ps.errors import TrainingError
-from worker_hooks.loading.out_of_memory import first_line, is_out_of_memory
+
+_SAYS_SO = (
+    "out of memory",
+    "can't allocate memory",
+    "cannot allocate memory",
+    "failed to allocate",
+    "not enough memory",
+    "alloc_failed",
+    "bad_alloc",
+)
 
 
 class BatchInHand:
@@ -81,3 +90,16 @@ def of_threads(error: BaseException, what: str, instead: str) -> BaseException:
     return TrainingError(
         f"{what} is read ahead, in a thread of its own, and belongs to another one ({error}); {instead}"
     )
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether an error of Python, torch, MXNet or one of their libraries says that memory has run out."""
+    if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
+        return True
+    return isinstance(error, RuntimeError) and any(words in str(error).lower() for words in _SAYS_SO)
+
+
+def first_line(error: BaseException) -> str:
+    """The error in one line."""
+    lines = str(error).splitlines()
+    return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__

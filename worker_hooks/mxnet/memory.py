@@ -7,8 +7,7 @@ from itertools import chain, count
 from typing import TYPE_CHECKING
 
 from worker_hooks.loading.global_generators import derived_seed
-from worker_hooks.memory.memory_ceiling import MemoryCeiling
-from worker_hooks.memory.worker_memory import WorkerMemory
+from worker_hooks.memory.memory_ceiling import MemoryCeiling, WorkerMemory
 
 if TYPE_CHECKING:
     from worker_hooks.iteration.in_flight import IterationInFlight

@@ -15,7 +15,7 @@ from mxnet.gluon import Block, Parameter, Trainer
 from numpy.typing import NDArray
 
 from dynamix_ps.errors import CheckpointError
-from worker_hooks.model_state import ModelState
+from worker_hooks.adapter import ModelState
 from worker_hooks.saved.checkpoint import FORMAT, Position, check_format
 from worker_hooks.saved.saved_fields import read_list, read_number, read_table, read_whole, wrong
 

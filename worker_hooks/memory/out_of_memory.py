@@ -1,4 +1,4 @@
-"""Out of memory: how errors say it, and how to get such an error where Linux would end the process.
+"""Lets an allocation fail where Linux would end the process.
 
 Where memory runs out on a machine or in a control group, no allocation fails: the kernel kills a process. A limit on
 the process's own data makes the allocation fail instead.
@@ -17,28 +17,6 @@ from dynamix_ps.cgroups import OWN_PROC, available_memory_bytes
 _MMAP_THRESHOLD = -3  # M_MMAP_THRESHOLD of mallopt(3)
 LARGE_BYTES = 1 << 20  # pages of allocations from this size on go back to the kernel when they are freed (ours)
 KEPT_FREE = 0.1  # of what is left, for the loss, other threads and other processes (chosen by us)
-_SAYS_SO = (
-    "out of memory",
-    "can't allocate memory",
-    "cannot allocate memory",
-    "failed to allocate",
-    "not enough memory",
-    "alloc_failed",
-    "bad_alloc",
-)
-
-
-def is_out_of_memory(error: BaseException) -> bool:
-    """Whether an error of Python, torch, MXNet or one of their libraries says that memory has run out."""
-    if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
-        return True
-    return isinstance(error, RuntimeError) and any(words in str(error).lower() for words in _SAYS_SO)
-
-
-def first_line(error: BaseException) -> str:
-    """The error in one line."""
-    lines = str(error).splitlines()
-    return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
 
 
 @contextlib.contextmanager
