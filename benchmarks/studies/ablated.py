@@ -21,9 +21,8 @@ import numpy as np
 
 from dynamix_ps.apportion import apportion
 from dynamix_ps.config import schema
-from dynamix_ps.policy.base import Decision, Policy, View, ask
+from dynamix_ps.policy.base import Decision, InnerLearner, Policy, View, ask
 from dynamix_ps.policy.evidence.weighed import WeighedPolicy
-from dynamix_ps.policy.inner_learner import InnerLearner
 from dynamix_ps.policy.learned.policy import make_ppo
 from dynamix_ps.policy.registry import make_policy
 from dynamix_ps.policy.safety_net import SafetyNet

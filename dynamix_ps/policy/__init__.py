@@ -11,7 +11,6 @@
     evidence        proposals pass only with evidence
     baselines       policies that others have published, and simple ones
     stigmergy       every worker chooses its own size
-    inner_learner   a policy around another one
 
 A policy of a cluster file is made by `registry`: with its safety net, and with the evidence that its proposals need.
 """

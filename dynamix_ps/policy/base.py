@@ -134,3 +134,29 @@ class Learner(Protocol):
     def save(self, file: Path) -> None:
         """Write all that a later process needs to go on. Atomic; called in another thread. Raises OSError."""
         ...
+
+
+class InnerLearner(Policy):
+    """A policy around another one. It forwards what a `Learner` is asked; without a learner inside no update is due."""
+
+    def __init__(self, policy: Policy) -> None:
+        self.name = policy.name
+        self.inner = policy
+
+    @property
+    def update_due(self) -> bool:
+        return isinstance(self.inner, Learner) and self.inner.update_due
+
+    def begin_update(self) -> Callable[[], Any]:
+        return self._learner.begin_update()
+
+    def finish_update(self, finished: Any) -> Mapping[str, Any]:
+        return self._learner.finish_update(finished)
+
+    def save(self, file: Path) -> None:
+        self._learner.save(file)
+
+    @property
+    def _learner(self) -> Learner:
+        assert isinstance(self.inner, Learner)  # else no update is ever due
+        return self.inner

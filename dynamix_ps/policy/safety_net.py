@@ -21,9 +21,8 @@ import numpy as np
 
 from dynamix_ps.apportion import largest_change
 from dynamix_ps.config.schema import Safety
-from dynamix_ps.policy.base import Decision, View
+from dynamix_ps.policy.base import Decision, InnerLearner, View
 from dynamix_ps.policy.baselines.steady_times import DEAD_BAND
-from dynamix_ps.policy.inner_learner import InnerLearner
 from dynamix_ps.policy.model.cluster import HasClusterModel
 from dynamix_ps.policy.model.efficiency import finishing, goodput
 from dynamix_ps.policy.model.network_times import StepTimes

@@ -21,11 +21,10 @@ from dataclasses import replace
 import numpy as np
 
 from dynamix_ps.apportion import split
-from dynamix_ps.policy.base import Decision, Policy, View
+from dynamix_ps.policy.base import Decision, InnerLearner, Policy, View
 from dynamix_ps.policy.evidence.claims import Claims
 from dynamix_ps.policy.evidence.measurements import ENOUGH_S, ComputeSpeeds, JoinedWindows, trained_s
 from dynamix_ps.policy.evidence.trial import Sizes, Trial
-from dynamix_ps.policy.inner_learner import InnerLearner
 from dynamix_ps.policy.model.cluster import HasClusterModel
 from dynamix_ps.policy.window_arrays import Array
 

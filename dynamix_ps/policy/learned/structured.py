@@ -18,9 +18,8 @@ from dynamix_ps.policy.learned.agent import Act, LearnedAgent
 from dynamix_ps.policy.learned.features import LOCAL
 from dynamix_ps.policy.learned.rewards import Reward
 from dynamix_ps.policy.learned.state import State
-from dynamix_ps.policy.model.advice import Advisor
+from dynamix_ps.policy.model.advice import Advisor, SplitModel, advised_batch, balanced_sizes, total_within
 from dynamix_ps.policy.model.cluster import ClusterModel
-from dynamix_ps.policy.model.split import SplitModel, advised_batch, balanced_sizes, total_within
 from dynamix_ps.policy.ppo.actor_critic import ActorCritic
 from dynamix_ps.policy.window_arrays import Array, WindowArrays
 

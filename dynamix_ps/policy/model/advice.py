@@ -1,4 +1,4 @@
-"""The global batch that the model of the cluster advises: the plan of the policy `model`, which `ppo` corrects.
+"""What the model of the cluster advises: the plan of the policy `model`, which `ppo` corrects. First its global batch.
 
 The model knows each worker's computing time (compute_times.py), its network time and what computing hides of that
 (network_times.py), the gradient noise scale and the learning-rate rule. Workers compute until the same time A. Those
@@ -23,21 +23,26 @@ B* is the B nearest to the user's, B_0, among all B whose progress per second is
 In the first SETTLING iterations B* is B: there are few estimates of the noise scale, and if B grows in the first twenty
 iterations, training needs more of them (benchmarks/results/growth.md). In the last quarter of training B* is larger
 (late_batch.py). The learned policy sees log2(B* / B), the part of T that grows with B, and f(B); it is free to
-disagree. These rules and the constants below are chosen by us.
+disagree.
+
+Then the split of that batch, with which all finish together. In one window B moves by a factor of 2 at most. The rules
+and the constants below are chosen by us.
 """
 
 from __future__ import annotations
 
+from typing import Protocol
+
 import numpy as np
 from numpy.typing import NDArray
 
-from dynamix_ps.apportion import Whole
+from dynamix_ps.apportion import Whole, split
 from dynamix_ps.policy.model.cluster import ClusterModel
 from dynamix_ps.policy.model.compute_times import Balance
 from dynamix_ps.policy.model.efficiency import efficiency, finishing
 from dynamix_ps.policy.model.late_batch import LateBatch
 from dynamix_ps.policy.model.network_times import NetworkTimes, WindowNetworkTimes, exposed_s, halfway, typical
-from dynamix_ps.policy.window_arrays import Array, WindowArrays, mean_known, ratio
+from dynamix_ps.policy.window_arrays import Array, WindowArrays, known_or, mean_known, ratio
 
 ADVICE = ("advised_batch", "growing_part", "step_progress")  # log2(B* / B); B / R over T; f(B)
 PRESENT = 12
@@ -49,6 +54,8 @@ SMALLER = 0.5  # the additional progress that a B below B_0 must promise, relati
 NEAR = 1  # a good B stays if the nearest good one is at most this many candidates away
 SHARED_OUT = 8  # rounds, at most, that share out what workers at their upper bounds cannot take
 SMOOTHING = 0.5  # weight of the newest window in `hiding`
+LARGEST_MOVE = 1.0  # |log2| of the change of B in one window: of the advice, and of advice and correction together
+WORTH_A_SWITCH = 0.03  # of an iteration; while B stays, a split that promises less is not worth a switch
 
 
 class Advisor:
@@ -194,3 +201,55 @@ def _filled(values: Array, otherwise: float = 0.0) -> Array:
     """`values` with the mean of the workers' known values in place of unknown ones."""
     known = np.isfinite(values)
     return values if known.all() else np.where(known, values, mean_known(values, otherwise)[..., None])
+
+
+class SplitModel(Protocol):
+    """Predicts untried iterations."""
+
+    def balanced(self, totals: Whole) -> Array:
+        """Real-valued, positive sizes, (..., workers), with which all workers finish together."""
+        ...
+
+    def longest_s(self, sizes: Array) -> Array:
+        """How long an iteration with these sizes, (..., workers), takes."""
+        ...
+
+
+def advised_batch(window: WindowArrays, advised: Array) -> Array:
+    """The advised global batch, (...,): B* = B * 2^advised, at most a factor of 2 away; B if unknown."""
+    away = np.minimum(np.maximum(known_or(advised), -LARGEST_MOVE), LARGEST_MOVE)
+    return np.asarray(np.maximum(window.global_batch, 1) * np.exp2(away))
+
+
+def total_within(window: WindowArrays, wanted: Array) -> Whole:
+    """The wanted global batch, (...,), at most LARGEST_MOVE away, within the bounds of the workers."""
+    now, largest = np.maximum(window.global_batch, 1), np.exp2(LARGEST_MOVE)
+    moved = np.minimum(np.maximum(wanted, now / largest), now * largest)
+    lowest, highest = (bounds.sum(axis=-1) for bounds in _bounds(window))
+    total: Whole = np.minimum(np.maximum(np.rint(moved), lowest), highest).astype(np.int64)
+    return total
+
+
+def balanced_sizes(window: WindowArrays, total: Whole, model: SplitModel, factors: Array | float = 1.0) -> Whole:
+    """`total` split so that by `model` all workers finish together, times each worker's factor, (..., workers).
+
+    The present sizes stay if B stays and an iteration would hardly be shorter. Absent workers keep their size.
+    """
+    planned, present = window.planned, window.present
+    wanted = model.balanced(total) * factors
+    sizes = split(total, wanted if window.everyone else np.where(present, wanted, 0), *_bounds(window))
+    same = total == window.global_batch
+    if not same.any():
+        return sizes
+    now_s, then_s = (model.longest_s(np.where(present, those / factors, 0)) for those in (planned, sizes))
+    stays = same & (then_s > (1 - WORTH_A_SWITCH) * now_s)
+    inside = ((planned >= window.low) & (planned <= window.high)).all(axis=-1)
+    return np.where((stays & inside)[..., None], planned, sizes)
+
+
+def _bounds(window: WindowArrays) -> tuple[Whole, Whole]:
+    """Smallest and largest sizes, (..., workers); absent workers keep theirs."""
+    if window.everyone:
+        return window.low, window.high
+    there, planned = window.present, window.planned
+    return np.where(there, window.low, planned), np.where(there, window.high, planned)

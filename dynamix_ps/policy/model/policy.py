@@ -6,10 +6,9 @@ Nothing in it is learned. The policy `ppo` corrects this plan (policy/learned/st
 from __future__ import annotations
 
 from dynamix_ps.policy.base import Decision, Policy, View
-from dynamix_ps.policy.model.advice import Advisor
+from dynamix_ps.policy.model.advice import Advisor, advised_batch, balanced_sizes, total_within
 from dynamix_ps.policy.model.cluster import ClusterModel
 from dynamix_ps.policy.model.network_times import network_of
-from dynamix_ps.policy.model.split import advised_batch, balanced_sizes, total_within
 from dynamix_ps.policy.window_arrays import arrays_of
 
 

@@ -26,9 +26,8 @@ from dynamix_ps.policy.learned.structured import (
     batch_target,
     structured_sizes,
 )
-from dynamix_ps.policy.model.advice import Advisor
+from dynamix_ps.policy.model.advice import Advisor, advised_batch
 from dynamix_ps.policy.model.cluster import ClusterModel
-from dynamix_ps.policy.model.split import advised_batch
 from dynamix_ps.sim.cluster.parameters import Parameters, parameters_of
 from dynamix_ps.sim.cluster.randomise import draw
 from dynamix_ps.sim.cluster.simulator import Simulator

@@ -17,7 +17,7 @@ from dynamix_ps.policy.learned.structured import (
     batch_target,
     structured_sizes,
 )
-from dynamix_ps.policy.model.split import advised_batch
+from dynamix_ps.policy.model.advice import advised_batch
 from dynamix_ps.policy.window_arrays import Array, WindowArrays, arrays_of
 from tests.control_plane import run_under, view
 
