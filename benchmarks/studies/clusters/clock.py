@@ -28,16 +28,14 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 
-from benchmarks.report.page import draw, markdown, update_page, where
-from benchmarks.studies.kept_rows import Row, contest_of, run_missing, took_s
-from benchmarks.studies.study import resumable_arguments
+from benchmarks.report.page import markdown
+from benchmarks.studies.kept_rows import Row, contest_of
+from benchmarks.studies.study import Report, run_kept_study
 from benchmarks.studies.trainings import shortened
 from benchmarks.suite.contenders import NO_SAFETY_NET
 from dynamix_ps.config.schema import PolicySection
@@ -99,13 +97,17 @@ def pairs_of(scenarios: Sequence[Scenario]) -> list[Pair]:
     return found
 
 
-def measure(
-    pairs: Sequence[Pair], seeds: int, file: Path, limit_s: float, processes: int | None
-) -> tuple[list[Row], int]:
-    """Run what is missing in the file. Returns all rows that count, and how many cells are left."""
+def cells_of(quick: bool) -> list[_Cell]:
+    """Every policy on every cluster; `quick`: shortened, with two seeds."""
+    scenarios = _with_effects()
+    pairs = pairs_of([shortened(one) for one in scenarios] if quick else scenarios)
     clusters = {one.name: one for pair in pairs for one in (pair.scenario, pair.without)}
-    cells = [_Cell(one, name, policy, seeds) for one in clusters.values() for name, policy in POLICIES.items()]
-    return run_missing(cells, _run, file, limit_s, processes)
+    seeds = 2 if quick else SEEDS
+    return [_Cell(one, name, policy, seeds) for one in clusters.values() for name, policy in POLICIES.items()]
+
+
+def _with_effects() -> list[Scenario]:
+    return [one for one in map(load_scenario, shipped()) if effects_of(one)]
 
 
 def _run(cell: _Cell) -> list[Row]:
@@ -167,39 +169,28 @@ def _in_words(one: Estimate, missed: int = 0) -> str:
     return f"{one.value:.3f} [{one.low:.3f}, {one.high:.3f}]" + f", {missed} missed" * bool(missed)
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
-    parser = resumable_arguments(__doc__, quick="too small for meaningful figures; shows that it works")
-    args = parser.parse_args(arguments)
-    args.out.mkdir(parents=True, exist_ok=True)
-    scenarios = [one for one in map(load_scenario, shipped()) if effects_of(one)]
-    seeds, stem = (2, "clock-quick") if args.quick else (SEEDS, "clock")
-    pairs = pairs_of([shortened(one) for one in scenarios] if args.quick else scenarios)
-    rows, left = measure(pairs, seeds, args.out / f"{stem}.csv", args.limit_s, args.jobs)
-    if left:
-        print(f"{left} cells are left; the same command goes on")
-        return
+def report(rows: Sequence[Row]) -> Report:
+    """What all rows say."""
+    pairs = pairs_of(_with_effects())
     found = findings(pairs, rows)
     over, cost = tables(pairs, rows, found)
+    seeds = len({str(row["seed"]) for row in rows})
     told = (
-        f"`python -m benchmarks.studies.clusters.clock{' --quick' * args.quick}`: "
-        f"{seeds} seeds, {took_s(rows):,.0f} s of one core on"
+        f"{seeds} seeds. Time to target over that of the oracle:\n\n{over}\n\n"
+        f"Cost of the effects, as a factor on that:\n\n{cost}"
     )
-    block = (
-        f"{told} {where()}. Simulated.\n\nTime to target over that of the oracle:\n\n{over}\n\n"
-        f"Cost of the effects, as a factor on that:\n\n{cost}\n"
-    )
-    update_page(args.out / f"{stem}.md", block)
     columns = {name: [found[pair.scenario.name][name].over_oracle for pair in pairs] for name in CONTENDERS}
     title = "Simulated time to target over that of the oracle: interquartile mean over seeds, 95 % interval"
     names = [pair.scenario.name for pair in pairs]
-    draw(args.out / f"{stem}.png", lambda figure: dots(figure, names, columns, "time over the oracle's", title))
-    print(block)
-    if args.json:
-        figures = {
-            scenario: {policy: dataclasses.asdict(one) for policy, one in of_policies.items()}
-            for scenario, of_policies in found.items()
-        }
-        args.json.write_text(json.dumps(figures, indent=2) + "\n")
+    figures = {
+        scenario: {policy: dataclasses.asdict(one) for policy, one in of_policies.items()}
+        for scenario, of_policies in found.items()
+    }
+    return Report(told, lambda figure: dots(figure, names, columns, "time over the oracle's", title), figures)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    run_kept_study("clusters.clock", __doc__, cells_of, _run, report, arguments)
 
 
 if __name__ == "__main__":
