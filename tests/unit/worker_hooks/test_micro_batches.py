@@ -463,7 +463,6 @@ def test_a_batch_whose_tokens_fit_is_not_divided() -> None:
     run = attach(model, lengths=lengths, unit="tokens", sizes=(20,), at_once=(20,))
     for inputs, targets in run.batches(iterations=3):
         plain_body(run, inputs.double(), targets.double())
-    run.close()
     assert len(model.sizes) == 3 and max(model.sizes) > 1
 
 

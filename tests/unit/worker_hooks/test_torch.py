@@ -246,7 +246,6 @@ def test_a_slowed_down_worker_trains_after_a_pause_also_with_mode_off(monkeypatc
         run.optimizers[0].step()
         with run.paused():
             clock["now_s"] += 10.0
-    run.close()
     assert slept == [1.0, 1.0], "as long again as it computed, pauses left out"
 
 

@@ -94,7 +94,6 @@ def test_all_parameter_groups_and_optimizers_follow() -> None:
         run.backward(loss * NAN if run.iteration == 1 else loss)
         one.step()
         other.step()
-    run.close()
     assert used == [[0.01, 0.02], [0.04], *2 * [[0.005, 0.01], [0.02]]]
 
 
@@ -242,7 +241,6 @@ def test_our_own_averages_come_back_too() -> None:
         loss = nn.functional.cross_entropy(run.models[0](inputs), targets)
         run.backward(loss * NAN if run.iteration == 45 else loss)
         run.optimizers[0].step()
-    run.close()
     assert same(means[46], means[40]) and not same(means[45], means[40])
 
 

@@ -79,7 +79,6 @@ def generator(seed: int = 3) -> torch.Generator:
 def test_a_pass_has_every_sample_once_in_batches_of_the_loaders_size(processes):
     run = attached(DataLoader(Rows(), batch_size=8, shuffle=True, num_workers=processes))
     seen = numbers_of(run, epochs=2)
-    run.close()
     assert [len(batch) for batch in seen] == 2 * ([8] * 5 + [5, 5])
     assert Counter(joined(seen)) == {number: 2 for number in range(ROWS)}
     assert joined(seen)[:ROWS] != joined(seen)[ROWS:]
@@ -305,7 +304,6 @@ class WithDeathSignal(Rows):
 def test_processes_of_the_loader_end_with_the_training_process_however_it_ends():
     run = attached(DataLoader(WithDeathSignal(), 8, num_workers=1))
     _, signals = next(run.batches(epochs=1))
-    run.close()
     assert set(signals.tolist()) == {signal.SIGKILL}
 
 
@@ -320,7 +318,6 @@ def test_a_loop_that_is_left_and_begun_again_goes_on_with_the_next_sample(persis
             seen += rows.tolist()
             if run.iteration == limit:
                 break
-    run.close()
     assert seen == [*range(ROWS), *range(len(seen) - ROWS)]
 
 
@@ -331,7 +328,6 @@ def test_the_depth_of_the_loader_is_the_lag_of_a_plan(processes, factor, lag):
     )
     run.training.session.newest_plan = lambda: Plan(1, (3,)) if run.iteration >= 4 else None
     seen = numbers_of(run, iterations=16)
-    run.close()
     assert [len(batch) for batch in seen[:16]] == ([2] * (5 + lag) + [3] * 16)[:16]
 
 
@@ -427,7 +423,6 @@ def test_evaluations_take_loaders(processes):
         return {"mean": rows.sum()}
 
     found = run.evaluate(DataLoader(Rows(), 20, shuffle=True, drop_last=True, num_workers=processes), score)
-    run.close()
     assert found == {"mean": sum(range(ROWS)) / ROWS}
     assert sizes == [20, 20, 10]
 

@@ -31,7 +31,6 @@ def test_the_learning_rate_of_accumulated_batches_is_that_of_one(tmp_path):
             run.optimizers[0].zero_grad()
         else:
             loss.backward()
-    run.close()
     assert used == pytest.approx([0.1, 0.1])
 
 

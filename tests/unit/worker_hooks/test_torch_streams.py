@@ -83,7 +83,6 @@ def test_a_pass_has_every_sample_once_and_ends_known():
         assert run.epoch == epoch
         epochs.append(numbers_of(run))
     assert run.epoch == 2 and run.progress == 1
-    run.close()
     assert [sorted(joined(batches)) for batches in epochs] == 2 * [list(range(59))]
     assert joined(epochs[0]) != joined(epochs[1])
     assert sizes_of(epochs[0]) in with_the_rest(8, 59)
@@ -104,7 +103,6 @@ def test_a_batch_that_was_not_used_comes_again_and_a_new_run_goes_on(stop):
     resumed = attached(numbered())
     resumed.load_state_dict(state)
     rest = numbers_of(resumed, epochs=2)
-    resumed.close()
     assert Counter(joined(seen) + joined(rest)) == {number: 2 for number in range(59)}
     assert gone_on[0] == rest[0]
 
@@ -138,7 +136,6 @@ def test_processes_read_neighbours_of_the_list_and_a_resume_goes_on():
         resumed.backward(resumed.models[0](numbers[:, None].float()).mean())
         resumed.optimizers[0].step()
         seen += numbers.tolist()
-    resumed.close()
     assert sorted(seen) == list(range(89))
     assert not readers & {os.getpid(), -1} and len(readers) >= 2
 
@@ -280,7 +277,6 @@ def test_progress_follows_the_shards_in_the_first_pass_and_then_the_samples():
         run.backward(run.models[0](rows[:, None].float()).mean())
         run.optimizers[0].step()
         told.append(run.progress)
-    run.close()
     assert told == sorted(told) and told[-1] == 1
     assert told[19] == 0.5 and told[29] == 0.75
 
@@ -345,7 +341,6 @@ def test_a_stream_is_taken_as_it_is_pass_after_pass():
     stream = Stream()
     run = attached(stream)
     batches = [numbers_of(run) for _ in run.epochs(2)]
-    run.close()
     assert [joined(one) for one in batches] == 2 * [list(range(59))]
     assert sizes_of(batches[1]) in with_the_rest(8, 59)
     assert stream.epochs == [0, 1]
@@ -367,7 +362,6 @@ def test_a_stream_is_resumed_at_its_sample(stop):
     resumed = attached(Stream())
     resumed.load_state_dict(state)
     rest = numbers_of(resumed, epochs=2)
-    resumed.close()
     assert joined(seen) + joined(rest) == 2 * list(range(59))
     assert gone_on == rest[: len(gone_on)]
 
@@ -396,7 +390,6 @@ def test_a_loader_of_a_stream_keeps_its_processes_and_collate_fn():
     loader = DataLoader(Stream(), batch_size=10, num_workers=2, collate_fn=lambda rows: -torch.tensor(rows))
     run = attached(loader, sizes=None)
     batches = numbers_of(run, epochs=1)
-    run.close()
     assert sorted(joined(batches), reverse=True) == [-number for number in range(59)]
     assert [len(batch) for batch in batches] == [10] * 5 + [9]
 
