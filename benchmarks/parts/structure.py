@@ -55,10 +55,10 @@ class Limit(NamedTuple):
 
 
 LIMITS = {
-    "lines of the product": Limit(67_600, 58_000),
+    "lines of the product": Limit(67_560, 58_000),
     "lines of its core": Limit(54_160, 42_000),
-    "lines of benchmarks": Limit(22_870, 20_000),
-    "lines of tests": Limit(79_630, 60_000),
+    "lines of benchmarks": Limit(22_860, 20_000),
+    "lines of tests": Limit(79_610, 60_000),
     "depth of inheritance": Limit(5, 2),
     "methods of the largest class": Limit(54, 40),
     "attributes of the largest class": Limit(65, 20),
