@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from dynamix_ps.comm import Comm
 from dynamix_ps.comm.base import WAIT_SLICE_S
 from dynamix_ps.errors import TrainingError
-from worker_hooks.exchange.trailer import Contribution, GlobalView, SumTrailer
+from worker_hooks.exchange.trailer import Contribution, GlobalView, Present, SumTrailer
 from worker_hooks.workers import Workers
 
 
@@ -193,7 +193,7 @@ class GradientExchange:
         last.write_trailer(self.trailer.written(contribute(grad_sq), present))
         last.handle = self._push(last)
 
-    def _with_reached(self, present: NDArray[np.bool_]) -> NDArray[np.integer[Any] | np.bool_]:
+    def _with_reached(self, present: NDArray[np.bool_]) -> Present:
         """The same, with REACHED added where hooks of the script wait for the sum."""
         return present
 
@@ -240,8 +240,7 @@ class GradientExchange:
         """
         none = np.zeros(sum(len(bucket.parameters) for bucket in self.buckets), dtype=np.bool_)
         self.buckets[-1].write_trailer(self.trailer.written((mine,), none))
-        handles = [self._push(each, each.trailer_begin) for each in self.buckets]
-        self._wait(handles, on_slow)
+        self._wait([self._push(each, each.trailer_begin) for each in self.buckets], on_slow)
         return self.trailer.read_announcement(self.buckets[-1].read_trailer())
 
     def is_finite(self) -> bool:

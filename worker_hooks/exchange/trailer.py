@@ -49,6 +49,7 @@ _ENTRIES = _VOTES + VERSION_BITS
 _SLOTS = _ENTRIES + VERSION_BITS  # the parts with one value per worker begin here
 _PARTS = 15
 REACHED = 4096  # above the number of workers
+Present = NDArray[np.integer[Any] | np.bool_]  # for every parameter, as `encode` has it
 
 
 class Contribution(NamedTuple):
@@ -138,9 +139,7 @@ class SumTrailer:
         self.present: Sequence[int] = workers.first
         self.leader = workers.leader
 
-    def written(
-        self, mine: Sequence[Contribution], present: NDArray[np.integer[Any] | np.bool_]
-    ) -> NDArray[np.float64]:
+    def written(self, mine: Sequence[Contribution], present: Present) -> NDArray[np.float64]:
         """What this process writes. The arguments are those of `encode`."""
         first, slots = self._workers.here.start, self._workers.count
         encode(mine, first, slots, present, self._values[: self._end], leads=first == self.leader)
@@ -194,7 +193,7 @@ def encode(
     mine: Sequence[Contribution],
     rank: int,
     workers: int,
-    present: NDArray[np.integer[Any] | np.bool_],
+    present: Present,
     out: NDArray[np.floating[Any]],
     leads: bool,
 ) -> None:

@@ -6,5 +6,5 @@ arrival         the way of the state to a worker that enters
 handover        what a newcomer gets beside the state
 member_process  this process as a member, for all trainings in it
 member          what a worker does when another one is lost
-known_servers   which servers have keys in an elastic job, and which the worker has met
+known_members   the members of an elastic job as one worker knows them
 """

@@ -36,7 +36,7 @@ from dynamix_ps.membership.messages import (
 from dynamix_ps.rpc.access import ArbitratorAccess
 from dynamix_ps.rpc.member import Member
 from worker_hooks.membership.handover import Planned
-from worker_hooks.membership.known_servers import KnownServers
+from worker_hooks.membership.known_members import KnownMembers
 from worker_hooks.process.failure import end_beside_training
 
 logger = logging.getLogger("dynamix")
@@ -72,17 +72,12 @@ class WorkerMember:
         late: bool = False,
         finish: Callable[[str], None] = lambda reason: None,
     ) -> None:
-        self._plane, self._process, self._lease_s = plane, process, access.timeouts.lease_s
+        self._plane, self._lease_s = plane, access.timeouts.lease_s
         self._asked, self._finish, self._replaced = asked, finish, replaced or _end
         self._mu = threading.Lock()  # of all below, and so that the plane is told of it in one order
         self._resumed = threading.Condition(self._mu)  # told of every new generation
         self._generation = self._frozen = 0  # newest decision, and newest change for which it has named its round
-        self._late = late
-        self._planned = {slot: Process("worker", slot, "") for slot in range(workers)}  # who has which slot
-        self._servers = KnownServers()
-        self._gone: Processes = frozenset()  # by the newest decision
-        self._left: set[int] = set()  # slots of those whose last round this worker has completed
-        self._refused: Processes = frozenset()  # newcomers that had no state at a decision
+        self._known = KnownMembers(process, workers, late)
         self._entries: dict[int, Process] = {}  # by version, all that were ever offered
         self._answers_due_s = math.inf  # monotonic: then nothing of the lost servers is on its way any more
         self._named: int | None = None  # the round that it has named last
@@ -110,8 +105,8 @@ class WorkerMember:
         All workers call it between the same two rounds, so they need no word of the coordinator.
         """
         with self._mu:
-            self._left.update(slots)
-            if self._process.slot not in slots:
+            self._known.left.update(slots)
+            if self._known.own.slot not in slots:
                 self._expect()
 
     def suspect(self, process: Process) -> None:
@@ -122,7 +117,7 @@ class WorkerMember:
         """The processes that were offered so far, by version, up to a server that this worker has not met yet."""
         with self._mu:
             held = sorted(self._entries.items())
-            return dict(itertools.takewhile(lambda item: self._servers.has_met(item[1]), held))
+            return dict(itertools.takewhile(lambda item: self._known.has_met(item[1]), held))
 
     def take_in(self, entering: Collection[Process]) -> Planned:
         """These workers and servers take part from the coming round on. Between two rounds, in the thread that trains.
@@ -132,15 +127,14 @@ class WorkerMember:
         servers = [one for one in entering if one.role == "server"]
         self._await(servers)
         with self._mu:
-            for one in entering:
-                if one.role == "worker":
-                    self._planned[one.slot] = one
-                    self._left.discard(one.slot)
+            workers = {one.slot: one for one in entering if one.role == "worker"}
+            self._known.planned |= workers
+            self._known.left -= workers.keys()
             if servers:
-                self._servers.place(servers)
-                self._plane.use_servers_without(self._servers.lost)
+                self._known.place(servers)
+                self._plane.use_servers_without(self._known.lost)
             self._expect()
-            return Planned(self._present(), list(self._servers.placed.values()), self._generation)
+            return Planned(self._known.present(), list(self._known.placed.values()), self._generation)
 
     def begin(self, planned: Planned, round_number: int) -> None:
         """This worker has the state before a round, of a worker that has begun it.
@@ -153,38 +147,32 @@ class WorkerMember:
             self._resumed.wait_for(lambda: max(self._generation, self._frozen) >= planned.generation, _HEAR_S)
             if self._frozen > planned.generation or self._generation != planned.generation:
                 raise PeerLostError(f"workers were lost while this one got the state of the training; {_AGAIN}")
-            self._planned = {one.slot: one for one in planned.workers}
-            self._servers.place(planned.servers)
-            self._plane.meet({one.slot: one.address for one in self._present()})
-            self._counts_from = self._plane.enter(
-                planned.generation, round_number, len(self._present()), self._servers.lost
-            )
-            self._late = False
+            self._known.begin_with([*planned.workers, *planned.servers])
+            present = self._known.present()
+            self._plane.meet({one.slot: one.address for one in present})
+            self._counts_from = self._plane.enter(planned.generation, round_number, len(present), self._known.lost)
+            self._known.is_late = False
         self._member.keep_telling(Ready())
 
     def _await(self, servers: Iterable[Process]) -> None:
         """Until each answers, or is lost. Raises PeerLostError."""
         deadline_s = time.monotonic() + _MEET_S
         for server in servers:
-            while not self._servers.has_met(server):
+            while not self._known.has_met(server):
                 if self._plane.answers(server.slot, _LOOK_S):
                     self._met(server)
                 elif time.monotonic() > deadline_s:
                     raise PeerLostError(f"{server} has not answered this worker in {_MEET_S:g} s; {_AGAIN}")
 
-    def _present(self) -> list[Process]:
-        """The workers that are in the coming round."""
-        return [one for slot, one in self._planned.items() if slot not in self._left and one not in self._gone]
-
     def _expect(self) -> None:
         """Those that are in the coming round make it."""
-        self._plane.meet({one.slot: one.address for one in self._present()})
-        self._plane.expect(len(self._present()))
+        self._plane.meet({one.slot: one.address for one in self._known.present()})
+        self._plane.expect(len(self._known.present()))
 
     def _lacking(self) -> frozenset[int]:
         """Servers that are lost with a sum that this worker has not."""
         with self._mu:
-            return self._plane.unanswered() & self._servers.lost
+            return self._plane.unanswered() & self._known.lost
 
     def close(self) -> None:
         """This worker's last round is complete: leave the others when they have it, too. Waits some seconds at most."""
@@ -192,12 +180,12 @@ class WorkerMember:
             return
         self._departing = True
         # Others that are behind may count on it after such a decision. They learn that it is gone by another one.
-        counted_on = self._process.slot in self._left and self._named == self._plane.status().first_incomplete
+        counted_on = self._known.own.slot in self._known.left and self._named == self._plane.status().first_incomplete
         # Still a member, whom they hear. Who has not entered has had no round.
-        departed = self._late or self._plane.depart(lambda: self._passed or counted_on)
-        last = Suspect(self._process) if counted_on and not departed else Leave()
+        departed = self._known.is_late or self._plane.depart(lambda: self._passed or counted_on)
+        last = Suspect(self._known.own) if counted_on and not departed else Leave()
         self._closing.set()
-        self._member.close(None if self._late else last)
+        self._member.close(None if self._known.is_late else last)
         self._watch.join(2 * _LOOK_S)
 
     def _watch_losses(self) -> None:
@@ -217,11 +205,11 @@ class WorkerMember:
         """
         while (loss := self._plane.next_loss(timeout_s)) is not None:
             with self._mu:
-                known = {"server": self._servers.connected(loss.rank), "worker": self._planned.get(loss.rank)}
+                known = {"server": self._known.connected(loss.rank), "worker": self._known.planned.get(loss.rank)}
             process = known.get(loss.kind)
             if process is not None:
                 self.suspect(process)
-            elif loss.kind == "server" and not self._late:
+            elif loss.kind == "server" and not self._known.is_late:
                 self._member.suspect(loss.kind, loss.rank)
             timeout_s = 0.0
 
@@ -229,7 +217,7 @@ class WorkerMember:
         """See whether servers that are offered answer: only then may they get keys."""
         with self._mu:
             servers = [one for _, one in sorted(self._entries.items()) if one.role == "server"]
-            new = [one for one in servers if not self._servers.has_met(one)]
+            new = [one for one in servers if not self._known.has_met(one)]
         for server in new:
             if self._plane.answers(server.slot, _LOOK_S):
                 self._met(server)
@@ -238,13 +226,13 @@ class WorkerMember:
         """It has answered. A connection to its slot that is found closed was to the one before it."""
         self._suspect_lost(0.0)
         with self._mu:
-            self._servers.meet(server)
+            self._known.meet(server)
 
     def _waited_for_in_vain(self) -> Processes:
         workers, servers = self._plane.silent(self._lease_s), self._plane.silent_servers(self._lease_s)
         with self._mu:
-            silent = [one for one in self._present() if one.slot in workers]
-            return frozenset((*silent, *self._servers.serving(servers)))
+            silent = [one for one in self._known.present() if one.slot in workers]
+            return frozenset((*silent, *self._known.serving(servers)))
 
     def _act(self, message: FromCoordinator) -> Iterable[ToCoordinator]:
         match message:
@@ -260,7 +248,7 @@ class WorkerMember:
             case LeaveAsked(number) if number > self._request:  # not one that is repeated
                 self._request = number
                 self._asked()
-            case Finish(reason) if not self._late:
+            case Finish(reason) if not self._known.is_late:
                 self._finish(reason)
             case Refused(_, reason) | Ended(reason) | Finish(reason) if not self._closing.is_set():
                 self._replaced(reason)
@@ -268,13 +256,13 @@ class WorkerMember:
 
     def _passes(self, generation: int) -> bool:
         """Whether it has left before this change. A decision that is repeated on a new connection begins none."""
-        return self._process.slot in self._left and generation > self._generation
+        return self._known.own.slot in self._known.left and generation > self._generation
 
     def _freeze(self, generation: int) -> int | None:
         """The first incomplete round, which none completes from now on; none before it has what others may need."""
         with self._mu:
             self._frozen = max(self._frozen, generation)
-            found = None if self._late else self._plane.freeze().first_incomplete
+            found = None if self._known.is_late else self._plane.freeze().first_incomplete
             self._named = None if found is None or found < self._counts_from else found
             return self._named
 
@@ -287,33 +275,31 @@ class WorkerMember:
             self._entries.update({entry.version: entry.process for entry in resume.entries})
             if resume.generation <= self._generation:
                 return
-            lost_before = self._servers.lost
+            lost_before = self._known.lost
             if not self._generation:
-                self._planned = {one.slot: one for one in resume.founders if one.role == "worker"}
-                self._servers.place([one for one in resume.founders if one.role == "server"])
-            self._refused |= resume.without_state
-            self._generation, self._gone = resume.generation, resume.gone | self._refused
+                self._known.begin_with(resume.founders)
+            self._known.decide(resume.gone, resume.without_state)
+            self._generation = resume.generation
             self._resumed.notify_all()
-            self._servers.gone = resume.gone
             why = self._why_it_ends(resume)
-            if not self._late and not why:
-                members = {one.slot: one.address for one in self._planned.values() if one not in self._gone}
-                self._plane.meet(members, self._left & members.keys())
-                self._plane.resume(resume.generation, resume.first_round, len(self._present()), self._servers.lost)
-            if self._servers.lost > lost_before:
+            if not self._known.is_late and not why:
+                members = {one.slot: one.address for one in self._known.planned.values() if one not in self._known.gone}
+                self._plane.meet(members, self._known.left & members.keys())
+                self._plane.resume(resume.generation, resume.first_round, len(self._known.present()), self._known.lost)
+            if self._known.lost > lost_before:
                 self._answers_due_s = time.monotonic() + _LAST_ANSWERS_S
-            count = len(self._present())
+            count = len(self._known.present())
         logger.info("generation %d: %d workers from round %d", resume.generation, count, resume.first_round)
         if why:
             self._replaced(why)
 
     def _why_it_ends(self, resume: Resume) -> str:
         """Why this worker does not go on with the others; empty: it does."""
-        if self._process in self._refused:
+        if self._known.own in self._known.refused:
             return f"workers were lost before it had the state of the training, or a sum with it; {_AGAIN}"
-        if self._late:
+        if self._known.is_late:
             return ""
-        if self._servers.none_is_left:
+        if self._known.none_is_left:
             return "no server is left that has met all workers"
         if resume.first_round > (number := self._plane.status().first_incomplete) + 1:
             # The others have made a whole round without it, so it leaves, and they all know it.

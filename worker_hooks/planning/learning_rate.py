@@ -80,10 +80,8 @@ class LearningRate:
         """The rule's factor at this B."""
         if self._rule == "adascale":
             return self._gain(global_batch)
-        if self._rule == "none":
-            return 1.0
-        scale = global_batch / self._reference_batch
-        return scale if self._rule == "linear" else math.sqrt(scale)
+        scale = 1.0 if self._rule == "none" else global_batch / self._reference_batch
+        return math.sqrt(scale) if self._rule == "sqrt" else scale
 
     def _gain(self, global_batch: float) -> float:
         variance, signal = (max(part, 0.0) for part in self.noise)

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from dynamix_ps.comm import Comm
 from dynamix_ps.errors import TrainingError
 from worker_hooks.exchange.gradient_exchange import GradientExchange
-from worker_hooks.exchange.trailer import REACHED, trailer_length
+from worker_hooks.exchange.trailer import REACHED, Present, trailer_length
 from worker_hooks.torch.bucket import TorchBucket, layout_buckets
 from worker_hooks.torch.gradient_hooks import GradientHooks, OwnHook
 from worker_hooks.workers import Workers
@@ -106,7 +106,7 @@ class TorchExchange(GradientExchange):
         if self._norms:
             self._last.deliver_statistics(self._active)
 
-    def _with_reached(self, present: NDArray[np.bool_]) -> NDArray[np.integer[Any] | np.bool_]:
+    def _with_reached(self, present: NDArray[np.bool_]) -> Present:
         reached = self._script_hooks.reached
         if not reached:
             return present

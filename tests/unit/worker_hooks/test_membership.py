@@ -322,7 +322,7 @@ def test_after_its_last_round_a_worker_takes_part_in_no_change() -> None:
     process = Process("worker", 0, "w0")
     member = WorkerMember(ArbitratorAccess("127.0.0.1:1", RUN, TOKEN, Timeouts()), process, plane, 3)
     assert member._act(Freeze(1)) == [Status(1, 0)] and plane._frozen
-    member._act(Resume(1, 0, frozenset(), frozenset(), founders=frozenset(member._planned.values())))
+    member._act(Resume(1, 0, frozenset(), frozenset(), founders=frozenset(member._known.planned.values())))
     assert not plane._frozen
     member.others_left([0])
     assert member._act(Freeze(2)) == [] and not plane._frozen
@@ -472,7 +472,7 @@ def test_a_worker_names_the_server_whose_connection_it_was() -> None:
         *(Process("server", 1, s) for s in ("s1", "s1b")),
     )
     member = WorkerMember(ArbitratorAccess("127.0.0.1:1", RUN, TOKEN, Timeouts()), Process("worker", 0, "w0"), plane, 3)
-    member._servers.place([lost])
+    member._known.place([lost])
     plane.losses.put(Lost("server", 1))
     member._met(there)
     assert member._member._kept == [Suspect(lost)]

@@ -1,4 +1,4 @@
-"""The servers of an elastic job as one worker knows them: which have keys, which it has met, which are lost. Pure."""
+"""The members of an elastic job as one worker knows them: who makes the rounds, and who is lost. Pure."""
 
 from __future__ import annotations
 
@@ -7,18 +7,41 @@ from collections.abc import Collection
 from dynamix_ps.membership.messages import Process, Processes
 
 
-class KnownServers:
+class KnownMembers:
     """Not thread safe.
 
     Attributes:
-        placed: those that have keys unless they are lost, by slot.
-        gone: whoever is lost or has left, workers too, by the newest decision.
+        own: the worker itself.
+        is_late: it came while the others train, and is in no round yet.
+        planned: workers that have a slot, by slot.
+        left: slots of those whose last round this worker has completed.
+        placed: servers that have keys unless they are lost, by slot.
+        gone: whoever is lost or has left by the newest decision, and the refused ones.
+        refused: newcomers that had no state at a decision.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, own: Process, workers: int, late: bool) -> None:
+        self.own, self.is_late = own, late
+        self.planned = {slot: Process("worker", slot, "") for slot in range(workers)}
+        self.left: set[int] = set()
         self.placed: dict[int, Process] = {}
         self.gone: Processes = frozenset()
+        self.refused: Processes = frozenset()
         self._met: dict[int, Process] = {}  # by slot, the newest of those that came late and have answered
+
+    def begin_with(self, members: Collection[Process]) -> None:
+        """These workers, and servers, make the first round that this worker is in."""
+        self.planned = {one.slot: one for one in members if one.role == "worker"}
+        self.place([one for one in members if one.role == "server"])
+
+    def decide(self, gone: Processes, without_state: Processes) -> None:
+        """The newest decision is that these are gone, and these are refused."""
+        self.refused |= without_state
+        self.gone = gone | self.refused
+
+    def present(self) -> list[Process]:
+        """The workers that are in the coming round."""
+        return [one for slot, one in self.planned.items() if slot not in self.left and one not in self.gone]
 
     def place(self, servers: Collection[Process]) -> None:
         """They have keys from now on, in the places of others."""
