@@ -11,13 +11,15 @@ maximum over the decisions; a decision that the safety net replaces takes the lo
     modules   different modules whose functions run
     calls     calls of a function by another module: the caller is the nearest function of ours on the stack
 
-Generator expressions and the methods that `dataclass` generates do not count as functions.
+Generator expressions and the methods that `dataclass` generates do not count as functions. A coroutine that goes on
+after an `await` is not called again.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import inspect
 import itertools
 import sys
 import tempfile
@@ -54,10 +56,13 @@ class DecisionPath:
         self.calls: Counter[tuple[str, str]] = Counter()  # (calling module, called function)
         self.published = False  # the decision has made a new plan and is complete
         self._begun = False
+        self._coroutines: set[FrameType] = set()  # that were called
 
     def profile(self, frame: FrameType, event: str, _: Any) -> None:
         """For `sys.setprofile`."""
-        if event == "call" and not self.published:
+        if event == "call" and not self.published and frame not in self._coroutines:
+            if frame.f_code.co_flags & inspect.CO_COROUTINE:
+                self._coroutines.add(frame)
             self._begun = self._begun or frame.f_code is BEGIN
             if self._begun:
                 self._called(frame)

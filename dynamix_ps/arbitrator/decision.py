@@ -55,6 +55,7 @@ class Decisions:
         self.count = resumed.decisions
         self._holding = resumed.starts > 0  # after a restart, sizes stay for one complete window
         self._first_sizes = config.initial_sizes()
+        self._is_ring = config.data_plane.is_ring
         n_workers = len(config.cluster.workers)
         self._at_once = [config.at_once(rank) or math.nan for rank in range(n_workers)]  # NaN: no limit is known
         self._bounds_at_once = self._within_memory()  # for policies
@@ -130,7 +131,7 @@ class Decisions:
             self._config.lr_rule,
             reference_batch=reference_batch(closed.records, self._first_sizes),
             largest_total=largest_total(closed.records),
-            ring=self._config.data_plane.is_ring,
+            ring=self._is_ring,
         )
 
     def _ask(self, view: View, timed_out: bool) -> Decision:

@@ -79,14 +79,14 @@ class WeighedPolicy(InnerLearner):
 
     def _weighed(self, view: View, answer: Decision, trial: Trial, obvious: bool) -> Decision:
         """The policy's answer to joined windows as far as there is evidence for it."""
-        if (
-            before := trial.worse_than(trained_s(view), lambda sizes: self._speeds.rate_per_s(view, sizes))
-        ) is not None:
+        duration_s = trained_s(view)
+        before = trial.worse_than(duration_s, lambda sizes: self._speeds.rate_per_s(view, sizes))
+        if before is not None:
             self._rest, self._next_rest = self._next_rest, min(2 * self._next_rest, LONGEST_REST)
             rates = f"{math.exp(before.log_rate):,.0f} samples/s, {_rate_per_s(view):,.0f} since then"
             note = f"sizes {'/'.join(map(str, before.sizes))} come back: {rates}"
             return replace(answer, batch_sizes=before.sizes, note=answer.note or note)
-        if self._rest and not trial.gains(trained_s(view)):
+        if self._rest and not trial.gains(duration_s):
             self._rest = 0  # the sizes that came back are no faster: something else has made training slower
         if self._rest:
             self._rest -= 1
