@@ -21,7 +21,8 @@ from dynamix_ps.config import variables
 from dynamix_ps.config.load import load_config
 from dynamix_ps.errors import UsageError
 from dynamix_ps.exit_codes import exit_code_of
-from dynamix_ps.launch.host.process import how_it_ended, tie_to_parent
+from dynamix_ps.launch.host.parent import tie_to_parent
+from dynamix_ps.launch.host.process import how_it_ended
 from dynamix_ps.launch.job.restarts import RestartBudget
 from dynamix_ps.one_thread import ONE_THREAD
 

@@ -14,17 +14,22 @@ from importlib.util import resolve_name
 from pathlib import Path
 
 GENERATED = "_pb2"  # by the compiler of protocol buffers
+_RECORDS = ("dataclass", "NamedTuple", "BaseModel", "TypedDict")
 
 
 @dataclass
 class SourceClass:
-    """A class. `bases` are names as the module knows them, with the module where it is imported from."""
+    """A class. `bases` are names as the module knows them, with the module where it is imported from.
+
+    `is_record`: a dataclass, a NamedTuple or a model of pydantic.
+    """
 
     module: str
     name: str
     bases: list[str]
     methods: set[str] = field(default_factory=set)
     attributes: set[str] = field(default_factory=set)
+    is_record: bool = False
 
 
 class ClassTable:
@@ -88,6 +93,10 @@ class ClassTable:
         """The same of the attributes that methods set, and that the classes declare."""
         return set().union(*(each.attributes for each in self.ancestors(one)))
 
+    def is_record(self, one: SourceClass) -> bool:
+        """Whether it is data, or inherits from data: its attributes are fields."""
+        return any(each.is_record for each in self.ancestors(one))
+
     def __iter__(self) -> Iterator[SourceClass]:
         return iter(self._classes.values())
 
@@ -102,7 +111,8 @@ class ClassTable:
 
 def _read_class(module: str, node: ast.ClassDef) -> SourceClass:
     bases = [ast.unparse(base.value if isinstance(base, ast.Subscript) else base) for base in node.bases]
-    one = SourceClass(module, node.name, bases)
+    made_by = [*bases, *(ast.unparse(each).partition("(")[0] for each in node.decorator_list)]
+    one = SourceClass(module, node.name, bases, is_record=any(name.split(".")[-1] in _RECORDS for name in made_by))
     for part in node.body:
         if isinstance(part, ast.FunctionDef | ast.AsyncFunctionDef):
             one.methods.add(part.name)

@@ -7,7 +7,8 @@ that makes a figure smaller lowers its limit. `goal` is where the figure is to c
 
     lines          of Python; core: the product without the parts that pyproject.toml calls removable
     inheritance    classes of ours in the longest line from a class upwards
-    largest class  methods and attributes of a class with all that it inherits from classes of ours
+    largest class  methods and attributes of a class with all that it inherits from classes of ours; the attributes of
+                   records (dataclasses, named tuples, sections of the cluster file) are fields, and do not count
     modules        of ours that `import dynamix_ps.torch` loads; packages with nothing but a map do not count
     folder         files of Python in the largest one; without tests
     decision       modules and calls between them, from a closed window to a plan (decision_path.py), medians
@@ -55,13 +56,13 @@ class Limit(NamedTuple):
 
 
 LIMITS = {
-    "lines of the product": Limit(67_560, 58_000),
-    "lines of its core": Limit(54_160, 42_000),
-    "lines of benchmarks": Limit(22_860, 20_000),
-    "lines of tests": Limit(79_610, 60_000),
+    "lines of the product": Limit(68_210, 58_000),
+    "lines of its core": Limit(54_820, 42_000),
+    "lines of benchmarks": Limit(22_875, 20_000),
+    "lines of tests": Limit(79_940, 60_000),
     "depth of inheritance": Limit(5, 2),
     "methods of the largest class": Limit(54, 40),
-    "attributes of the largest class": Limit(65, 20),
+    "attributes of the largest class": Limit(33, 20),
     "modules behind dynamix_ps.torch": Limit(103, 100),
     "files of the largest folder": Limit(25, 25),
     "modules of a decision": Limit(28, 15),
@@ -100,7 +101,10 @@ def figures() -> Iterator[tuple[str, float]]:
     table = ClassTable(ROOT, list(PRODUCT))
     yield "depth of inheritance", max(map(table.depth, table))
     yield "methods of the largest class", max(len(table.methods(one)) for one in table)
-    yield "attributes of the largest class", max(len(table.attributes(one)) for one in table)
+    yield (
+        "attributes of the largest class",
+        max(len(table.attributes(one)) for one in table if not table.is_record(one)),
+    )
     loaded = subprocess.run([sys.executable, "-c", _LOADED], capture_output=True, text=True, check=True, cwd=ROOT)
     yield "modules behind dynamix_ps.torch", int(loaded.stdout)
     yield "files of the largest folder", max(Counter(file.parent for file in [*product, *files["benchmarks"]]).values())

@@ -13,7 +13,8 @@ from pathlib import Path
 
 from benchmarks.suite.grid_folder import GridFolder
 from benchmarks.suite.results import CellName, CellResult, Judged, without_run, write_result
-from dynamix_ps.launch.host.process import how_it_ended, tie_to_parent
+from dynamix_ps.launch.host.parent import tie_to_parent
+from dynamix_ps.launch.host.process import how_it_ended
 from dynamix_ps.launch.job.interrupts import Interrupts
 
 START_UP_S = 180.0  # beyond the limit of training: imports at a tenth of a core, data, the last evaluation

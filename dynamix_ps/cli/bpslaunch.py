@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NoReturn
 
@@ -34,7 +34,8 @@ def main() -> int:
     return exit_code_of(lambda: run(sys.argv[1:]))
 
 
-def run(argv: Sequence[str]) -> int:
+def run(argv: Sequence[str], become: Callable[[list[str]], object] | None = None) -> int:
+    """`become` gets the command of a worker that is one process; none: it replaces this process."""
     if list(argv) in (["-h"], ["--help"]):
         codes = "\n".join(f"  {code:<5}{meaning}" for code, meaning in MEANINGS.items())
         print(f"{_USAGE}\n\n{__doc__}\nExit codes, unless CMD ends with one of its own:\n{codes}")
@@ -43,7 +44,7 @@ def run(argv: Sequence[str]) -> int:
     command = list(argv[1:] if argv[:1] == ["--"] else argv)
     _set_defaults()
     if settings.role == "worker":
-        return _worker(settings, _resolved(command))
+        return _worker(settings, _resolved(command), become or _replace_process)
     if not settings.distributed:
         print(f"one worker without BYTEPS_FORCE_DISTRIBUTED=1 needs no {settings.role}: nothing to do")
         return 0
@@ -69,7 +70,7 @@ def _resolved(command: list[str]) -> list[str]:
     return command
 
 
-def _worker(settings: RoleSettings, command: list[str]) -> int:
+def _worker(settings: RoleSettings, command: list[str], replace: Callable[[list[str]], object]) -> int:
     if not variables.get(variables.RUN_ID):
         _isolate(settings)
     size = settings.local_size
@@ -81,7 +82,9 @@ def _worker(settings: RoleSettings, command: list[str]) -> int:
         _replace_process(_debugged(command))
 
     if size == 1:
-        become(0)
+        _prepare(0, 1, cores[0])
+        replace(_debugged(command))
+        return 0
     return run_local_group(size, lambda local_rank: exit_code_of(lambda: become(local_rank)))
 
 

@@ -418,6 +418,17 @@ class Timeouts(_Section):
     """The job ends after so many seconds in all. Unset: no limit."""
 
 
+class LaunchSection(_Section):
+    """How the workers of a job are started."""
+
+    fork: bool = False
+    """Whether the workers of a host are forked from one process that has imported torch, where they are several.
+
+    A worker is a new process, which imports torch itself, where its command is no script of this Python or uses MXNet,
+    and where a variable differs that a library reads when it is imported.
+    """
+
+
 class Metrics(_Section):
     """What is measured beside training, and where it can be watched."""
 
@@ -528,6 +539,8 @@ class Config(_Section):
     """Whether a job that saves checkpoints writes one at SIGTERM, before it ends."""
     elastic: Elastic = Elastic()
     """What happens where the number of workers changes."""
+    launch: LaunchSection = LaunchSection()
+    """How the workers are started."""
     policy: PolicySection = PolicySection()
     """What chooses the batch sizes."""
     metrics: Metrics = Metrics()

@@ -30,6 +30,7 @@ STARTS = "DYNAMIX_STARTS"
 FIRST_WORKERS = "DYNAMIX_FIRST_WORKERS"
 PLACE = "DYNAMIX_PLACE"
 ATTACHED = "DYNAMIX_ATTACHED"
+FORK_SERVER = "DYNAMIX_FORK_SERVER"
 SHM_PREFIX = "BYTEPS_SHM_PREFIX"
 
 
@@ -118,6 +119,12 @@ VARIABLES: tuple[Variable, ...] = (
         "Socket of the network probe of the host; `none`: there is no probe. In the shell of `dynamix launch` and "
         "`dynamix probe` it names a probe that runs already.",
         "metrics.network.monitor, launch.host.network_probe, cli.probe",
+    ),
+    _of_run(
+        FORK_SERVER,
+        "In the shell of `dynamix launch`: socket of a fork server that runs already, for workers that inherit "
+        "the same from it. Unset: each launch has its own.",
+        "launch.host.host_agent",
     ),
     _of_run(
         HOST_SUM,

@@ -62,6 +62,7 @@ def attach(
         TrainingError: data, model, trainer or number of workers do not fit together.
         CheckpointError: the checkpoint to resume from is unusable.
     """
+    failure.install()
     settings = Settings.from_environment()
     if batch_size and isinstance(data, DataLoader):
         raise TrainingError("attach() got a DataLoader and batch_size=...; give batch_size to the DataLoader")
@@ -73,4 +74,5 @@ def attach(
 
 def before_all(prepare: Callable[[], object] | None = None) -> Place:
     """As `dynamix_ps.torch.before_all`: worker 0 calls `prepare()` while the others wait. Before `attach`."""
+    failure.install()
     return run_before_all(MXNetAdapter.framework, prepare)

@@ -24,6 +24,7 @@ class Abandonable(Protocol):
 
 
 _runs: list[Abandonable] = []
+_hook: object = None  # the last that was set
 _trained: set[str] = set()  # not empty: this process has taken part in something, so others may wait for it
 
 
@@ -55,8 +56,14 @@ os.register_at_fork(after_in_child=_in_forked_child)
 
 
 def install() -> None:
-    """Handle uncaught exceptions: one of ours prints one line and ends with its exit code; others print a traceback."""
+    """Handle uncaught exceptions: one of ours prints one line and ends with its exit code; others print a traceback.
+
+    A hook that the script has set since the last call is asked after this one.
+    """
+    global _hook  # noqa: PLW0603  there is one in a process
     before = sys.excepthook
+    if before is _hook:
+        return
 
     def hook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
         for run in _runs:
@@ -75,7 +82,7 @@ def install() -> None:
         if _trained:
             exit_now(INTERRUPTED_EXIT_CODE if isinstance(error, KeyboardInterrupt) else 1)
 
-    sys.excepthook = hook
+    sys.excepthook = _hook = hook
 
 
 def end_beside_training(error: DynamixError) -> NoReturn:

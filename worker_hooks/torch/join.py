@@ -62,6 +62,7 @@ def attach(
         TrainingError: data, model, optimizer or number of workers do not fit together.
         CheckpointError: the checkpoint to resume from is unusable.
     """
+    failure.install()
     settings = Settings.from_environment()
     models = [model] if isinstance(model, torch.nn.Module) else list(model)
     optimizers = list(optimizer) if isinstance(optimizer, Iterable) else [optimizer]
@@ -93,6 +94,7 @@ def before_all(prepare: Callable[[], object] | None = None) -> Place:
     """
     from worker_hooks.before_all import run_before_all
 
+    failure.install()
     return run_before_all(TorchAdapter.framework, prepare)
 
 
@@ -108,6 +110,7 @@ def shards(shards: Sequence[Any], open_shard: Callable[[Any], Iterable[Any]], *,
 
     Raises TrainingError if there is no shard, or if `open_shard` cannot be called.
     """
+    failure.install()
     return Shards(shards, open_shard, shuffle)
 
 

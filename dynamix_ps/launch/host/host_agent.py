@@ -37,6 +37,7 @@ from dynamix_ps.launch.cleanup.holdings import (
 from dynamix_ps.launch.cleanup.reaper import WHAT, Reaper
 from dynamix_ps.launch.cleanup.release import release, release_stale
 from dynamix_ps.launch.emulation.speeds import Emulation, choose_emulation
+from dynamix_ps.launch.host.forked_roles import ForkedRoles, ForkServer, existing_server
 from dynamix_ps.launch.host.host_facts import inspected
 from dynamix_ps.launch.host.network_probe import NetworkProbe
 from dynamix_ps.launch.host.own_address import own_address
@@ -63,7 +64,7 @@ from dynamix_ps.launch.messages.agent_messages import (
 )
 from dynamix_ps.launch.messages.folder_mirror import FolderReceiver, FolderSender
 from dynamix_ps.launch.roles.placement import Placement, ThisMachine
-from dynamix_ps.launch.roles.plan import RoleSpec, RunPlace, plan_roles
+from dynamix_ps.launch.roles.plan import RoleSpec, RunPlace, plan_roles, role_environment
 from dynamix_ps.metrics.gpu import gpu_models
 from dynamix_ps.open_files import SpareFiles
 from dynamix_ps.rpc.access import ArbitratorAccess
@@ -287,10 +288,25 @@ class HostAgent:
             host=run.message.host,
             addresses=message.addresses,
         )
-        for spec in plan_roles(run.config, place, self._environ, sys.executable):
+        specs = plan_roles(run.config, place, self._environ, sys.executable)
+        self._fork_workers([spec for spec in specs if spec.role == "worker"], run.config, run.scratch)
+        for spec in specs:
             run.specs[spec.name] = spec
             if not (spec.later or message.late):
                 self._start(spec, run)
+
+    def _fork_workers(self, workers: list[RoleSpec], config: Config, scratch: Path) -> None:
+        """From now on workers are forked, where more than one will be started."""
+        if not config.launch.fork or len(workers) + (config.elastic.min_workers is not None) < 2:
+            return
+        forked = existing_server(self._environ.get(variables.FORK_SERVER, ""))
+        if forked is None:
+            environ = role_environment(workers[0], self._environ) | {variables.ROLE_NAME: "fork-server"}
+            server = ForkServer(scratch, environ)
+            self._held.callback(server.close)
+            forked = ForkedRoles(server.path)
+        self._held.callback(forked.close)
+        self._roles.fork_workers_by(forked)
 
     def _start_again(self, message: StartAgain, run: _Prepared) -> None:
         spec = run.specs[message.role]

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from types import FrameType
 
-from dynamix_ps.launch.host.process import tie_to_parent
+from dynamix_ps.launch.host.parent import tie_to_parent
 
 _GRACE_S = 5.0
 

@@ -13,7 +13,8 @@ from dynamix_ps.config import variables
 from dynamix_ps.config.role_hosts import HERE
 from dynamix_ps.config.schema import Config
 from dynamix_ps.errors import EnvironmentNotReady
-from dynamix_ps.launch.host.process import how_it_ended, tie_to_parent
+from dynamix_ps.launch.host.parent import tie_to_parent
+from dynamix_ps.launch.host.process import how_it_ended
 from dynamix_ps.launch.messages.event_log import EventLog
 from dynamix_ps.metrics.network.connection import SourceError
 from dynamix_ps.metrics.network.monitor import IN_WORDS, NO_PROBE, WHAT, describe

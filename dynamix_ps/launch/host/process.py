@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import fcntl
 import os
 import signal
@@ -14,25 +13,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dynamix_ps.errors import EnvironmentNotReady
+from dynamix_ps.launch.host.parent import tie_to_parent
 
-if TYPE_CHECKING:  # it imports the whole schema of cluster files, and every role starts by way of this module
+if TYPE_CHECKING:  # they import the whole schema of cluster files, and every role starts by way of this module
+    from dynamix_ps.launch.host.forked_roles import ForkedRoles
     from dynamix_ps.launch.roles.plan import RoleSpec
 
-_PR_SET_PDEATHSIG = 1
 _PIPE_BYTES = 1 << 20  # what a role may print while this process does something else
 READ_BYTES = 1 << 18
 _MOST_READS = 250  # after the end of a role
-_libc = ctypes.CDLL(None, use_errno=True)
-
-
-def tie_to_parent(parent_pid: int, signal_number: int = signal.SIGKILL) -> None:
-    """Let the kernel send this process a signal when its parent dies. Call it in the child before exec.
-
-    The setting survives exec. If the parent is gone already, the signal comes at once.
-    """
-    _libc.prctl(_PR_SET_PDEATHSIG, int(signal_number), 0, 0, 0)
-    if os.getppid() != parent_pid:
-        os.kill(os.getpid(), signal_number)
 
 
 def state_of(pid: int) -> str:
@@ -47,8 +36,14 @@ def state_of(pid: int) -> str:
 class RoleProcess:
     """A started role. `exit_code` follows subprocess: negative for a signal, none while it runs."""
 
-    def __init__(self, spec: RoleSpec, environ: Mapping[str, str], group: Path | None = None) -> None:
-        """Start it, inside the control group `group` if one is given.
+    def __init__(
+        self,
+        spec: RoleSpec,
+        environ: Mapping[str, str],
+        group: Path | None = None,
+        forked: ForkedRoles | None = None,
+    ) -> None:
+        """Start it, inside the control group `group` if one is given, and by `forked` if the role can be forked there.
 
         Raises:
             EnvironmentNotReady: the process could not be started.
@@ -56,25 +51,11 @@ class RoleProcess:
         self.spec = spec
         self.exit_code: int | None = None
         self.ended_s: float | None = None  # monotonic
-        parent = os.getpid()
-
-        def enter() -> None:
-            tie_to_parent(parent)
-            if group is not None:
-                (group / "cgroup.procs").write_text(f"{os.getpid()}")
-
         try:
-            self._process = subprocess.Popen(
-                spec.argv,
-                env=dict(environ),
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-                preexec_fn=enter,  # noqa: PLW1509  safe: this process has one thread
-            )
-        except (OSError, ValueError, subprocess.SubprocessError) as error:
-            raise EnvironmentNotReady(f"{spec.name}: cannot start {spec.argv[0]}: {error}") from error
+            process = forked and forked.start(spec.argv, environ, group)
+        except OSError:  # the next role that is to be forked finds out, and says so
+            process = None
+        self._process = process or _as_new(spec, environ, group)
         assert self._process.stdout is not None
         self.pipe = self._process.stdout
         os.set_blocking(self.pipe.fileno(), False)
@@ -106,8 +87,8 @@ class RoleProcess:
 
     def poll(self) -> bool:
         """Whether this call notices the end of the role."""
-        if self.exit_code is None and (code := self._process.poll()) is not None:
-            self.exit_code, self.ended_s = code, time.monotonic()
+        if self.exit_code is None and (ended := self._process.ended()) is not None:
+            self.exit_code, self.ended_s = ended
             return True
         return False
 
@@ -122,6 +103,35 @@ class RoleProcess:
             os.killpg(self._process.pid, number)
         except (ProcessLookupError, PermissionError):
             return  # the whole group is gone, or only a zombie is left of it
+
+
+class _NewProcess(subprocess.Popen[bytes]):
+    def ended(self) -> tuple[int, float] | None:
+        """The exit code, and when it was noticed; None while it runs."""
+        code = self.poll()
+        return None if code is None else (code, time.monotonic())
+
+
+def _as_new(spec: RoleSpec, environ: Mapping[str, str], group: Path | None) -> _NewProcess:
+    parent = os.getpid()
+
+    def enter() -> None:
+        tie_to_parent(parent)
+        if group is not None:
+            (group / "cgroup.procs").write_text(f"{os.getpid()}")
+
+    try:
+        return _NewProcess(
+            spec.argv,
+            env=dict(environ),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+            preexec_fn=enter,
+        )
+    except (OSError, ValueError, subprocess.SubprocessError) as error:
+        raise EnvironmentNotReady(f"{spec.name}: cannot start {spec.argv[0]}: {error}") from error
 
 
 def how_it_ended(exit_code: int | None) -> str:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import selectors
 import signal
+import sys
 import time
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
+from dynamix_ps.launch.host.forked_roles import ForkedRoles
 from dynamix_ps.launch.host.process import READ_BYTES, RoleProcess
-from dynamix_ps.launch.messages.agent_messages import FromAgent, RoleEnded, RoleOutput, Started, Suspended
+from dynamix_ps.launch.messages.agent_messages import FromAgent, RoleEnded, RoleOutput, RunEvent, Started, Suspended
 from dynamix_ps.launch.roles.plan import RoleSpec, role_environment
 
 _POLL_S = 0.02
@@ -41,15 +43,44 @@ class RoleGroup:
         self._suspended: set[str] = set()
         self._emptied_s: dict[str, float] = {}  # when the pipe of each was read to its end, monotonic
         self._listening = True
+        self._forked: ForkedRoles | None = None
+        self._waiting: dict[str, tuple[RoleSpec, Path | None]] = {}  # until workers can be forked
 
     @property
     def running(self) -> list[str]:
         """Names of the roles that have not ended."""
-        return [name for name, process in self._processes.items() if process.running]
+        return [name for name, process in self._processes.items() if process.running] + list(self._waiting)
+
+    def fork_workers_by(self, forked: ForkedRoles) -> None:
+        """From now on, workers are forked by this server as soon as it is ready."""
+        self._forked = forked
 
     def start(self, spec: RoleSpec, control_group: Path | None = None) -> None:
         """Start a role, also one that has ended. Raises EnvironmentNotReady if that fails."""
-        process = RoleProcess(spec, role_environment(spec, self._environ), control_group)
+        if self._forks(spec):
+            self._waiting[spec.name] = (spec, control_group)
+            self._fork_waiting()
+        else:
+            self._start(spec, control_group)
+
+    def _forks(self, spec: RoleSpec) -> bool:
+        return self._forked is not None and spec.role == "worker" and spec.argv[0] == sys.executable
+
+    def _fork_waiting(self) -> None:
+        if not self._waiting:
+            return
+        try:
+            if self._forked is not None and not self._forked.is_ready:
+                return
+        except OSError as error:
+            self._forked = None
+            self._send(RunEvent("degraded", {"what": "forks", "detail": f"{error}; workers are started as new ones"}))
+        while self._waiting:
+            self._start(*self._waiting.pop(next(iter(self._waiting))))
+
+    def _start(self, spec: RoleSpec, control_group: Path | None) -> None:
+        forked = self._forked if self._forks(spec) else None
+        process = RoleProcess(spec, role_environment(spec, self._environ), control_group, forked)
         self._processes[spec.name] = process
         self._suspended.discard(spec.name)
         if self._listening:
@@ -60,11 +91,15 @@ class RoleGroup:
         """Send a signal to those named roles that run, and to all processes in their groups."""
         for name in names:
             process = self._processes.get(name)
-            if process is not None and process.running:
+            if self._waiting.pop(name, None) is not None:
+                for message in (Started(name), RoleOutput(name, True, b""), RoleEnded(name, -number, 0.0)):
+                    self._send(message)
+            elif process is not None and process.running:
                 process.signal(signal.Signals(number))
 
     def tick(self) -> None:
         """Notice what no descriptor shows: which roles have ended, and which SIGSTOP holds."""
+        self._fork_waiting()
         if self._has_room() != self._listening:
             self._set_listening(not self._listening)
         for name, process in self._processes.items():
@@ -77,6 +112,7 @@ class RoleGroup:
 
     def end(self, grace_s: float) -> None:
         """End all roles: TERM, then KILL after `grace_s`. Waits for their ends; reports nothing."""
+        self._waiting.clear()
         for number in (signal.SIGTERM, signal.SIGCONT):  # a stopped role gets SIGTERM only when it goes on
             self.signal(self.running, number)
         deadline_s = time.monotonic() + grace_s

@@ -19,7 +19,8 @@ from dynamix_ps.config import variables
 from dynamix_ps.config.schema import Config
 from dynamix_ps.errors import EnvironmentNotReady
 from dynamix_ps.launch.host.code_files import EXCLUDED, code_folder
-from dynamix_ps.launch.host.process import how_it_ended, tie_to_parent
+from dynamix_ps.launch.host.parent import tie_to_parent
+from dynamix_ps.launch.host.process import how_it_ended
 from dynamix_ps.launch.targets.agent_link import Target
 from dynamix_ps.launch.targets.command_link import AgentCommand, Commands
 

@@ -16,7 +16,8 @@ from dataclasses import dataclass
 from dynamix_ps import own_process
 from dynamix_ps.errors import EnvironmentNotReady
 from dynamix_ps.launch.host.agent import HEARTBEAT_S, LEASE_S, hello
-from dynamix_ps.launch.host.process import how_it_ended, tie_to_parent
+from dynamix_ps.launch.host.parent import tie_to_parent
+from dynamix_ps.launch.host.process import how_it_ended
 from dynamix_ps.launch.messages.agent_messages import Alive, Decoder, FromAgent, Hello, Message, Prepared, ToAgent
 from dynamix_ps.launch.messages.line_splitter import LineSplitter
 from dynamix_ps.launch.messages.message_stream import MessageStream
