@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-import atexit
 import json
 import os
 import re
-import shutil
 import signal
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache
 from pathlib import Path
 
-from dynamix_ps.config import variables
 from dynamix_ps.launch.cleanup.release import processes_of
-from dynamix_ps.launch.host.forked_roles import ForkServer
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -41,16 +36,6 @@ def environment(**changes: str) -> dict[str, str]:
     """This environment without anything of a cluster, with the checkout importable."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("DMLC_", "BYTEPS_", "DYNAMIX_"))}
     return {**kept, "PYTHONPATH": str(ROOT), **changes}
-
-
-@cache
-def fork_server() -> str:
-    """The socket of the one from which the workers of all jobs of this process are forked."""
-    folder = tempfile.mkdtemp(prefix="fork-server-")
-    server = ForkServer(Path(folder), environment(PYTHONUNBUFFERED="1"))
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    atexit.register(server.close)
-    return str(server.path)
 
 
 def begun(
@@ -81,8 +66,7 @@ def run_to_end(
 
 def dynamix(*arguments: str, cwd: Path, **changes: str) -> subprocess.Popen[str]:
     """Start `dynamix ...`; its standard error and output come in one stream."""
-    own = {} if "launch" not in arguments else {variables.FORK_SERVER: fork_server()}
-    return begun([sys.executable, "-m", "dynamix_ps", *arguments], cwd, environment(**(own | changes)))
+    return begun([sys.executable, "-m", "dynamix_ps", *arguments], cwd, environment(**changes))
 
 
 def launch_by(commands: Mapping[str, Sequence[str]], cwd: Path, file: str, *more: str) -> subprocess.Popen[str]:
