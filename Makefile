@@ -116,8 +116,8 @@ docs: setup
 test: setup sshd slurm
 	$(MAKE) --no-print-directory --jobs 2 --output-sync lint docs
 	$(BIN)/dynamix build-byteps  # from the cache, unless what goes into it has changed
-	$(BIN)/python -m pytest -m "not alone" --numprocesses 2 --dist worksteal || { [ $$? = 1 ] && $(FAILED_AGAIN); }
-	$(BIN)/python -m pytest -m alone
+	$(BIN)/python -m pytest -m "not alone" --numprocesses 2 --dist worksteal --durations 30 || { [ $$? = 1 ] && $(FAILED_AGAIN); }
+	$(BIN)/python -m pytest -m alone --durations 10
 
 # A test that fails beside others runs once more by itself, and this counts: one may be too slow on a busy machine. Both are shown.
 FAILED_AGAIN = echo "Tests have failed beside others; they run once more, one at a time." && \

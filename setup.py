@@ -18,6 +18,7 @@ setup(
     packages=find_packages(include=["dynamix_ps*", "server_hooks*", "worker_hooks*"]),
     package_dir={"": "."},  # so that an editable install of a checkout finds benchmarks/ too
     package_data={
+        "": ["py.typed"],  # the types of all packages are for users too
         "dynamix_ps": [
             "byteps_build/headers/**/*",
             "byteps_build/sources/*",

@@ -22,6 +22,7 @@ import inspect
 import os
 import signal
 import time
+from collections import Counter
 from collections.abc import Iterator
 
 import pytest
@@ -70,3 +71,16 @@ def no_connection_is_left(request: pytest.FixtureRequest) -> Iterator[None]:
     while (left := tcp_among(sockets() - before)) and time.monotonic() < deadline_s:
         time.sleep(0.02)
     assert not left, f"left open by this test: {left}"
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """The time of the tests by folder, the longest first, after a run of more than one folder."""
+    spent_s: Counter[str] = Counter()
+    for reports in terminalreporter.stats.values():
+        for report in reports:
+            if isinstance(report, pytest.TestReport):
+                spent_s[report.nodeid.partition("::")[0].rpartition("/")[0]] += report.duration
+    if len(spent_s) > 1:
+        terminalreporter.section("seconds by folder")
+        for folder, seconds in spent_s.most_common():
+            terminalreporter.line(f"{seconds:8.0f}  {folder}")

@@ -49,6 +49,7 @@ def shown(*paths: Path, cwd: Path) -> str:
 def test_the_wheel_holds_our_three_packages_only(installed: Path) -> None:
     names = {entry.name for entry in installed.iterdir() if not entry.name.endswith(".dist-info")}
     assert names == {"dynamix_ps", "server_hooks", "worker_hooks"}
+    assert all((installed / name / "py.typed").exists() for name in names), "type checkers of users read the types"
 
 
 def test_bench_is_a_command_where_the_benchmarks_are(installed: Path) -> None:
