@@ -12,6 +12,7 @@ import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from dynamix_ps.launch.cleanup.release import processes_of
 
@@ -125,6 +126,12 @@ def ends(process: subprocess.Popen[str], exit_code: int, seen: str = "", limit_s
     output = seen + process.communicate(timeout=limit_s)[0]
     assert process.returncode == exit_code, output
     return output
+
+
+def summary_in(folder: Path) -> dict[str, Any]:
+    """Of the newest run whose cluster file is in a folder."""
+    summary: dict[str, Any] = json.loads((folder / "runs" / "latest" / "summary.json").read_text())
+    return summary
 
 
 def scratch_of(run_id: str) -> list[Path]:

@@ -12,8 +12,8 @@ import pytest
 
 from benchmarks.testbed import Bed
 from benchmarks.testbed.ssh_hosts import unavailable
-from tests.hosts.three_hosts import HOSTS, Launchers, ThreeHosts, cluster_file, summary_in
-from tests.launching import HOOK, assert_nothing_left, ends, run_id_in, wait_for
+from tests.hosts.three_hosts import HOSTS, Launchers, ThreeHosts, cluster_file
+from tests.launching import HOOK, assert_nothing_left, ends, run_id_in, summary_in, wait_for
 
 pytestmark = [
     pytest.mark.timeout(90),

@@ -24,8 +24,8 @@ from tests.hosts.test_ssh import (
     runs,
     weights_in,
 )
-from tests.hosts.three_hosts import Launchers, cluster_file, summary_in
-from tests.launching import HOOK, assert_nothing_left, command_line, ends, read_until, run_id_in
+from tests.hosts.three_hosts import Launchers, cluster_file
+from tests.launching import HOOK, assert_nothing_left, command_line, ends, read_until, run_id_in, summary_in
 
 pytestmark = [
     pytest.mark.timeout(240),

@@ -27,8 +27,8 @@ from tests.hosts.test_ssh import (
     read_until_all_train,
     weights_in,
 )
-from tests.hosts.three_hosts import Launchers, cluster_file, summary_in, three_workers
-from tests.launching import HOOK, ROOT, assert_nothing_left, command_line, ends, run_id_in, wait_for
+from tests.hosts.three_hosts import Launchers, cluster_file, three_workers
+from tests.launching import HOOK, ROOT, assert_nothing_left, command_line, ends, run_id_in, summary_in, wait_for
 
 pytestmark = [
     pytest.mark.timeout(120),

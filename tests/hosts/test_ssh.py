@@ -16,7 +16,7 @@ import pytest
 from benchmarks.testbed.ssh_hosts import unavailable
 from dynamix_ps.launch.cleanup.release import processes_of
 from tests.hosts.shown_commands import shown_words
-from tests.hosts.three_hosts import HOSTS, LOGIN, Launchers, ThreeHosts, cluster_file, lines_of, ssh_clients, summary_in
+from tests.hosts.three_hosts import HOSTS, LOGIN, Launchers, ThreeHosts, cluster_file, lines_of, ssh_clients
 from tests.launching import (
     HOOK,
     ROOT,
@@ -28,6 +28,7 @@ from tests.launching import (
     read_until,
     reapers_of,
     run_id_in,
+    summary_in,
     wait_for,
 )
 
@@ -94,7 +95,7 @@ def runs(pid: int) -> bool:
     return bool(command_line(f"{pid}"))  # a zombie has none
 
 
-def gone_within(run_id: str, limit_s: float, others: Iterable[int]) -> None:
+def gone_within(run_id: str, limit_s: float, others: Iterable[int] = ()) -> None:
     def left() -> list[int]:
         return [*processes_of(run_id), *reapers_of(run_id), *filter(runs, others)]
 

@@ -98,9 +98,3 @@ def lines_of(folder: Path, rank: int) -> list[dict[str, Any]]:
     """What a worker of that run has recorded."""
     file = folder / "runs" / "latest" / "workers" / f"worker-{rank}.jsonl"
     return [json.loads(line) for line in file.read_text().splitlines()]
-
-
-def summary_in(folder: Path) -> dict[str, Any]:
-    """Of the newest run whose cluster file is in a folder."""
-    summary: dict[str, Any] = json.loads((folder / "runs" / "latest" / "summary.json").read_text())
-    return summary

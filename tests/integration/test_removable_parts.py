@@ -5,7 +5,6 @@ With a part go the commands and the parts that stand on it: the importers that i
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import sys
@@ -16,7 +15,7 @@ import pytest
 import tomllib
 
 from benchmarks.parts.structure import REMOVABLE
-from tests.launching import ROOT, environment, run_to_end
+from tests.launching import ROOT, environment, run_to_end, summary_in
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -103,8 +102,7 @@ def test_two_workers_train(core: Path, tmp_path: Path) -> None:
     command = [sys.executable, "-m", "dynamix_ps", "launch", "-c", "cluster.yaml", "--", "python", "train.py"]
     done = run_to_end(command, tmp_path, environment(PYTHONPATH=str(core)))
     assert done.returncode == 0, done.stdout + done.stderr
-    summary = json.loads((tmp_path / "runs" / "latest" / "summary.json").read_text())
-    assert summary["samples"] == 3 * 400
+    assert summary_in(tmp_path)["samples"] == 3 * 400
 
 
 def test_a_command_of_a_missing_part_says_so(core: Path, tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.launching import assert_nothing_left
+from tests.launching import assert_nothing_left, summary_in
 
 CLUSTER = """
 name: lost
@@ -59,7 +59,7 @@ def test_killing_the_arbitrator_costs_nothing_but_a_line_in_the_summary(tmp_path
             launch.terminate()
             launch.wait(30)
     text = (tmp_path / "output").read_text()
-    summary = json.loads((tmp_path / "runs" / "latest" / "summary.json").read_text())
+    summary = summary_in(tmp_path)
     assert summary["exit_code"] == 0
     assert summary["iterations"] >= ITERATIONS_AT_LEAST
     assert summary["final_accuracy"] > 0.9

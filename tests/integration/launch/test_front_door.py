@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import json
 import re
 import shutil
 import subprocess
@@ -17,7 +16,7 @@ import pytest
 from dynamix_ps.config.load import load_config
 from tests.hosts.shown_commands import shown_commands
 from tests.integration.training.small_training import NEEDS_MXNET
-from tests.launching import ROOT, dynamix, ends, environment, run_to_end
+from tests.launching import ROOT, dynamix, ends, environment, run_to_end, summary_in
 
 pytestmark = pytest.mark.timeout(240)
 
@@ -41,8 +40,7 @@ def launched(folder: Path, config: str, *command: str) -> tuple[str, dict[str, o
     """What a whole `dynamix launch` in this checkout printed, and its summary."""
     process = dynamix("launch", "-c", config, "--run-dir", str(folder / "runs"), "--", *command, cwd=ROOT)
     output = ends(process, 0, limit_s=200)
-    summary: dict[str, object] = json.loads((folder / "runs" / "latest" / "summary.json").read_text())
-    return output, summary
+    return output, summary_in(folder)
 
 
 def test_the_first_page_is_short() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,7 @@ import numpy as np
 import pytest
 
 from benchmarks.workloads.text import CONTEXT
-from tests.launching import dynamix
+from tests.launching import dynamix, ends, summary_in
 
 pytestmark = pytest.mark.timeout(180)
 
@@ -54,10 +53,8 @@ def trained(
     (folder / "script.py").write_text(SCRIPT)
     words = [*OPTIONS.split(), "--path", argparse.__file__, "--eval-samples", "400", *options.split()]
     process = dynamix("launch", "-c", "cluster.yaml", "--", "python", "script.py", *words, cwd=folder)
-    output, _ = process.communicate(timeout=150)
-    assert process.returncode == 0, output[-3000:]
-    summary = json.loads((folder / "runs" / "latest" / "summary.json").read_text())
-    return summary, [np.load(file) for file in sorted(folder.glob("weights-*.npy"))]
+    ends(process, 0, limit_s=150)
+    return summary_in(folder), [np.load(file) for file in sorted(folder.glob("weights-*.npy"))]
 
 
 @pytest.mark.parametrize("comm", ["byteps", "gloo"])

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.launching import assert_nothing_left, cluster_file, dynamix, ends, kill_all, run_id_in, wait_for
+from tests.launching import assert_nothing_left, cluster_file, dynamix, ends, kill_all, run_id_in, summary_in, wait_for
 
 pytestmark = pytest.mark.timeout(150)
 
@@ -66,10 +66,6 @@ def launch(
     return process
 
 
-def summary(folder: Path) -> dict:
-    return json.loads((folder / "runs" / "latest" / "summary.json").read_text())
-
-
 @pytest.mark.parametrize(
     ("fault", "message"),
     [
@@ -84,7 +80,7 @@ def test_a_fault_in_training_ends_the_job_with_its_reason(tmp_path, started, fau
     output = ends(process, 4, limit_s=100)
     assert re.search(message, output), output
     assert ("Traceback" in output) == (fault == "raises"), "only the user's own error has a traceback"
-    assert summary(tmp_path)["exit_code"] == 4
+    assert summary_in(tmp_path)["exit_code"] == 4
     assert_nothing_left(run_id_in(output))
 
 
