@@ -1,4 +1,4 @@
-"""Policies trained for a study."""
+"""Policies trained for a study, and one that has learned nothing."""
 
 from __future__ import annotations
 
