@@ -224,13 +224,13 @@ class Comm(ABC):
         parts = (packed[end - size : end].tobytes() for end, size in zip(ends.tolist(), lengths.tolist(), strict=True))
         return {rank: part[:-1] for rank, part in enumerate(parts) if part[-1:] == b"\x01"}
 
-    @abstractmethod
     def _buffer(self, values: NDArray[Any]) -> Any:
         """A buffer with these values; it shares the memory of the array if possible."""
+        return values
 
-    @abstractmethod
     def _values(self, buffer: Any) -> NDArray[Any]:
         """The values in a buffer."""
+        return np.asarray(buffer)
 
     def _degraded(self, sentence: str) -> None:
         """Report a degradation, once, on one line."""

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from numpy.typing import NDArray
-
 from dynamix_ps.comm.base import Comm
 
 
@@ -23,13 +21,6 @@ class LocalComm(Comm):
 
     def _wait(self, handle: int, timeout_s: float) -> bool:
         return True
-
-    def _buffer(self, values: NDArray[Any]) -> Any:
-        return values
-
-    def _values(self, buffer: Any) -> NDArray[Any]:
-        values: NDArray[Any] = buffer
-        return values
 
     def version(self) -> str:
         return "none"

@@ -12,12 +12,12 @@ from numpy.typing import NDArray
 from dynamix_ps.comm.byteps.comm import BytePSComm
 from dynamix_ps.comm.byteps.device_buffers import CudaCopier, DeviceBuffers
 from dynamix_ps.comm.plane import is_elastic
-from dynamix_ps.comm.torch_buffers import TorchBuffers
+from dynamix_ps.comm.torch_buffers import TorchBuffers, tensor_of, without_beginning
 
 _CUDA_FUNCTION = "byteps_torch_push_pull_async_torch_cuda_FloatTensor"
 
 
-class TorchBytePSComm(TorchBuffers, BytePSComm):
+class TorchBytePSComm(BytePSComm):
     """Sums GPU tensors too in builds with CUDA: by way of host memory (device_buffers.py).
 
     A worker that has several devices, each with a process, sums them through the stages of BytePS itself.
@@ -32,11 +32,10 @@ class TorchBytePSComm(TorchBuffers, BytePSComm):
         # the plugin has one name per tensor type for one and the same function
         self._push_pull_on_gpu = c_lib.byteps_torch_push_pull_async_torch_FloatTensor
         with_cuda = hasattr(c_lib, _CUDA_FUNCTION) and not is_elastic()  # what is on a GPU cannot be sent again
-        self._devices = {"cpu", "cuda"} if with_cuda else {"cpu"}
-        self._learn_types()
+        self._tensors = TorchBuffers({"cpu", "cuda"} if with_cuda else {"cpu"})
         self._hosts: dict[str, Any] = {}  # host memory of buffers on a GPU
         self._on_device: DeviceBuffers | None = None
-        if "cuda" in self._devices and os.environ["BYTEPS_LOCAL_SIZE"] == "1":
+        if with_cuda and os.environ["BYTEPS_LOCAL_SIZE"] == "1":
             self._copier = CudaCopier()
             self._on_device = DeviceBuffers(self._copier, super().push_pull, super()._wait)
         return ops
@@ -45,11 +44,11 @@ class TorchBytePSComm(TorchBuffers, BytePSComm):
         return ctypes.CDLL(self._c_lib.__file__)
 
     def _memory(self, name: str, buffer: Any) -> tuple[int, int, np.dtype[Any]]:
-        return buffer.data_ptr(), buffer.nbytes, self._types[buffer.dtype]
+        return buffer.data_ptr(), buffer.nbytes, self._tensors.types[buffer.dtype]
 
     def declare(self, name: str, rounded: int = 0) -> None:
         super().declare(name, rounded)
-        if "cuda" in self._devices and self._on_device is None:
+        if "cuda" in self._tensors.devices and self._on_device is None:
             self._c_lib.byteps_torch_declare_tensor(name)
 
     def sums_on(self, device: str) -> bool:
@@ -71,7 +70,7 @@ class TorchBytePSComm(TorchBuffers, BytePSComm):
 
     def push_pull(self, name: str, buffer: Any, begin: int = 0) -> int:
         """Raises ValueError for a buffer BytePS cannot sum."""
-        self._check(name, buffer)
+        self._tensors.check(name, buffer)
         if buffer.device.type == "cpu":
             if self._on_device is not None:
                 self._on_device.drain()
@@ -80,15 +79,15 @@ class TorchBytePSComm(TorchBuffers, BytePSComm):
             return self._on_device.push_pull(name, buffer, self._host_of(name, buffer), begin)
         if self._numbers[name] in self._rounded:
             self._degraded("wire: bf16 has no effect on gradients of several GPUs, which travel in their own type")
-        sent = self._without_beginning(buffer, begin)
+        sent = without_beginning(buffer, begin)
         handle = -1 - int(self._push_pull_on_gpu(sent, sent, False, name, 0, 0))  # the others count upwards from 0
-        self._remember(handle, buffer, sent, begin)
+        self._tensors.remember(handle, buffer, sent, begin)
         return handle
 
     def push_pull_into(self, name: str, buffer: Any, into: Any, begin: int = 0) -> int:
         """Raises ValueError for buffers that BytePS cannot sum, or that differ in size or type."""
-        self._check(name, buffer)
-        self._check(name, into)
+        self._tensors.check(name, buffer)
+        self._tensors.check(name, into)
         return super().push_pull_into(name, buffer, into, begin)
 
     def _host_of(self, name: str, buffer: Any) -> Any:
@@ -105,8 +104,11 @@ class TorchBytePSComm(TorchBuffers, BytePSComm):
             return self._on_device.wait(handle, timeout_s)
         if not self._c_lib.byteps_torch_wait(-1 - handle, timeout_s):
             return False
-        self._deliver(handle)
+        self._tensors.deliver(handle)
         return True
+
+    def _buffer(self, values: NDArray[Any]) -> Any:
+        return tensor_of(values)
 
     def shutdown(self) -> None:
         """Waits until all workers shut down; servers and scheduler then end too."""

@@ -14,13 +14,14 @@ from datetime import timedelta
 from typing import Any
 
 import psutil
+from numpy.typing import NDArray
 
 from dynamix_ps.addresses import host_port
-from dynamix_ps.comm.base import interruptible
+from dynamix_ps.comm.base import Comm, interruptible
 from dynamix_ps.comm.plane import first_workers, is_elastic, is_late
 from dynamix_ps.comm.ring.elastic import ElasticRing
 from dynamix_ps.comm.ring.group import RingGroup, open_store
-from dynamix_ps.comm.torch_buffers import TorchBuffers
+from dynamix_ps.comm.torch_buffers import TorchBuffers, tensor_of, without_beginning
 from dynamix_ps.config.role_environment import RoleSettings, read_role
 from dynamix_ps.errors import EnvironmentNotReady, PeerLostError, TrainingError
 
@@ -30,7 +31,7 @@ _NCCL_ERRORS = "TORCH_NCCL_ASYNC_ERROR_HANDLING"
 _NCCL_POLL_S = 1e-4
 
 
-class GlooComm(TorchBuffers):
+class GlooComm(Comm):
     """Sums GPU tensors too where torch has NCCL, but not in an elastic run.
 
     Attributes:
@@ -72,8 +73,7 @@ class GlooComm(TorchBuffers):
             )
         with_gpu = torch.cuda.is_available() and dist.is_nccl_available() and not is_elastic()
         self._dist = dist
-        self._devices = {"cpu", "cuda"} if with_gpu else {"cpu"}
-        self._learn_types()
+        self._tensors = TorchBuffers({"cpu", "cuda"} if with_gpu else {"cpu"})
         if with_gpu:
             os.environ.setdefault(_NCCL_ERRORS, "0")  # `_wait` tells of errors; torch would abort the process
         self._works: dict[int, Any] = {}
@@ -124,13 +124,13 @@ class GlooComm(TorchBuffers):
                     "the CPU: NCCL cannot go on without a lost worker.\nNext: keep the model on the CPU, or remove "
                     "elastic.min_workers"
                 )
-            self._check(name, buffer)
+            self._tensors.check(name, buffer)
             return self.elastic.push_pull(name, buffer, begin)
-        self._check(name, buffer)
-        sent = self._without_beginning(buffer, begin)
+        self._tensors.check(name, buffer)
+        sent = without_beginning(buffer, begin)
         self._started += 1
         self._works[self._started] = self._dist.all_reduce(sent, async_op=True)
-        self._remember(self._started, buffer, sent, begin)
+        self._tensors.remember(self._started, buffer, sent, begin)
         if buffer.is_cuda:
             self._on_gpu.add(self._started)
         return self._started
@@ -161,8 +161,11 @@ class GlooComm(TorchBuffers):
     def _completed(self, handle: int) -> bool:
         del self._works[handle]
         self._on_gpu.discard(handle)
-        self._deliver(handle)
+        self._tensors.deliver(handle)
         return True
+
+    def _buffer(self, values: NDArray[Any]) -> Any:
+        return tensor_of(values)
 
     def version(self) -> str:
         import torch

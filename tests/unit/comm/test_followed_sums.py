@@ -209,12 +209,6 @@ class Plane(BytePSComm):
     def _memory(self, name: str, buffer: Any) -> tuple[int, int, np.dtype[Any]]:
         return buffer.ctypes.data, buffer.nbytes, buffer.dtype
 
-    def _buffer(self, values: np.ndarray) -> Any:
-        return values
-
-    def _values(self, buffer: Any) -> np.ndarray:
-        return np.asarray(buffer)
-
 
 def test_a_data_plane_tells_its_sums_and_takes_those_of_another_one() -> None:
     """A sum goes where it was to go, and not before `begin`. Who follows pushes nothing."""

@@ -12,7 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from dynamix_ps.comm.torch_buffers import TorchBuffers
+from dynamix_ps.comm.base import Comm
+from dynamix_ps.comm.torch_buffers import tensor_of, without_beginning
 from dynamix_ps.errors import TrainingError
 from worker_hooks.exchange import trailer
 from worker_hooks.exchange.trailer import Contribution, GlobalView
@@ -21,7 +22,7 @@ from worker_hooks.torch.gradients import TorchExchange, check_types, layout_buck
 from worker_hooks.workers import Workers
 
 
-class SumInMemory(TorchBuffers):
+class SumInMemory(Comm):
     """Workers of one process; a handle is the name, and the last push makes everybody's sum."""
 
     name = "memory"
@@ -42,6 +43,9 @@ class SumInMemory(TorchBuffers):
     def version(self) -> str:
         return "test"
 
+    def _buffer(self, values: np.ndarray) -> torch.Tensor:
+        return tensor_of(values)
+
     def push_pull(self, name: str, buffer: torch.Tensor, begin: int = 0) -> int:
         return self.push_pull_into(name, buffer, buffer, begin)
 
@@ -51,7 +55,7 @@ class SumInMemory(TorchBuffers):
         self.order.append(name)
         if all(name in other.pushed for other in self.others):
             parts = [other.pushed.pop(name) for other in self.others]
-            total = sum(self._without_beginning(values, first) for values, _, first in parts)
+            total = sum(without_beginning(values, first) for values, _, first in parts)
             for _, place, first in parts:
                 place[first:] = total[first:]
         return 0

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import importlib.util
-from typing import Any, cast
+from typing import cast
 
 import numpy as np
 import pytest
+import torch
 from numpy.typing import NDArray
 
 from dynamix_ps.comm.byteps.elastic import ElasticServer, ElasticWorker, SumStatus
@@ -14,6 +15,7 @@ from dynamix_ps.comm.byteps.exchange import Exchange
 from dynamix_ps.comm.byteps.host_memory import HostMemory
 from dynamix_ps.comm.byteps.torch_comm import TorchBytePSComm
 from dynamix_ps.comm.plane import PeerFailure, is_elastic
+from dynamix_ps.comm.torch_buffers import TorchBuffers
 from dynamix_ps.errors import EnvironmentNotReady, TrainingError
 
 SHARES = np.full(3, 1 / 3)
@@ -89,16 +91,10 @@ def test_elastic_runs_share_no_memory(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_sum_goes_to_a_buffer_of_the_same_size_and_type() -> None:
-    class Comm(TorchBytePSComm):
-        def _check(self, name: str, buffer: Any) -> None: ...
-
-        def _memory(self, name: str, buffer: Any) -> tuple[int, int, np.dtype[Any]]:
-            return 0, buffer.nbytes, buffer.dtype
-
-    comm = Comm()
-    comm._numbers, comm._placed = {"a": 0}, {0: 12}
-    mine = np.zeros(3, np.float32)
-    for other in (np.zeros(4, np.float32), np.zeros(3, np.int32)):
+    comm = TorchBytePSComm()
+    comm._tensors, comm._numbers, comm._placed = TorchBuffers({"cpu"}), {"a": 0}, {0: 12}
+    mine = torch.zeros(3)
+    for other in (torch.zeros(4), torch.zeros(3, dtype=torch.int32)):
         with pytest.raises(ValueError, match="the sum of 'a' is to go to"):
             comm.push_pull_into("a", mine, other)
 

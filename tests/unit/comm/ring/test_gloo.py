@@ -12,6 +12,7 @@ import torch
 
 from dynamix_ps.comm.ring import gloo
 from dynamix_ps.comm.ring.gloo import GlooComm
+from dynamix_ps.comm.torch_buffers import TorchBuffers
 from dynamix_ps.errors import PeerLostError
 
 
@@ -52,7 +53,8 @@ def ring(work: Any, on_gpu: bool = True) -> tuple[GlooComm, int]:
     comm.rank = 0
     comm._works, comm._on_gpu, comm._started = {}, set(), 0
     comm._dist = SimpleNamespace(all_reduce=lambda buffer, async_op: work)  # type: ignore[assignment]
-    comm._check = lambda name, buffer: None  # type: ignore[method-assign]
+    comm._tensors = TorchBuffers({"cpu"})
+    comm._tensors.check = lambda name, buffer: None  # type: ignore[method-assign]
     return comm, comm.push_pull("a", SimpleNamespace(is_cuda=on_gpu))
 
 
