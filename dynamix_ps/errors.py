@@ -70,10 +70,6 @@ class StallError(TimedOut):
     pass
 
 
-class RpcError(DynamixError):
-    """The arbitrator refuses a call, and would refuse a repetition too (wrong run, old incarnation, protocol)."""
-
-
 class PolicyError(DynamixError):
     """A policy file or a policy's parameters are unusable."""
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from dynamix_ps.errors import RpcError
+from dynamix_ps.errors import DynamixError
 
 
-class RefusalError(RpcError):
-    """Base class. A refused call changes nothing."""
+class RefusalError(DynamixError):
+    """Base class. A refused call changes nothing, and a repetition would be refused too."""
 
     code: ClassVar[str]
 
