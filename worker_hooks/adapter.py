@@ -190,7 +190,7 @@ class Adapter(ABC):
             seed: of their order.
             like: the source of the training, whose way to make batches the new source takes over.
         """
-        return DataSetSource(data, self.fetch, settings.prefetch)
+        return DataSetSource(data, self.fetch, settings.config.prefetch)
 
     @abstractmethod
     def fetch(self, dataset: Any, indices: NDArray[np.int64]) -> Any:

@@ -29,7 +29,7 @@ class Backward:
         self._adapter, self._sums, self._plans = training.adapter, training.sums, training.plans
         self._now, self._progress, self._observer = training.now, training.progress, training.observer
         settings = training.session.settings
-        self._adapts, self._norm_every = settings.config.mode != "off", min(NORM_EVERY, settings.window)
+        self._adapts, self._norm_every = settings.config.mode != "off", min(NORM_EVERY, settings.config.window)
 
     def __call__(self, loss: Any, correct: Any, weight: Any, reduction: Kind) -> None:
         """`run.backward(...)`."""

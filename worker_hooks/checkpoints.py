@@ -109,7 +109,7 @@ class Checkpoints:
             epochs_begun=tuple(training.loops.asked.epochs_begun),
             not_trained=progress.not_trained,
             units=plans.worth.seen,
-            unit=self._session.settings.unit,
+            unit=self._session.settings.config.batch.unit,
             largest_lr=training.observer.progress.largest_lr,
             progress=None if math.isnan(ratio) else ratio,
             registered={name: storable(one.state_dict(), name) for name, one in self.registered.items()},
@@ -171,7 +171,7 @@ class Checkpoints:
 
     def save_when_due(self) -> None:
         """The script has done all it does for one iteration: write the checkpoint of `checkpoint_every`, if due."""
-        training, every = self._training, self._session.settings.checkpoint_every
+        training, every = self._training, self._session.settings.config.checkpoint_every
         self._is_due |= bool(every) and training.progress.every(every)
         if self._is_due and not training.sums.has_local and not training.loops.taken.left_out:  # they are in none
             self._is_due = False

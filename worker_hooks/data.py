@@ -75,7 +75,7 @@ class Data:
         Raises TrainingError if `start` is no place in this data.
         """
         settings, source = self._settings, self.source
-        check_unit(start, settings.unit)
+        check_unit(start, settings.config.batch.unit)
         self.pass_batch = start.pass_batch
         self._samples = source.samples_per_pass(start.pass_batch)
         if isinstance(source, StreamSource):
@@ -84,7 +84,7 @@ class Data:
             self.stream = source.batches(start, reader)
             return
         self.size = self._samples if self.lengths is None else int(self.lengths.sum())
-        check_enough(self.size, start.plan, settings.unit)
+        check_enough(self.size, start.plan, settings.config.batch.unit)
         check_place(start, self._samples)
         check_order(start, source)
         self.sampler = self._make_sampler(start.seed)
@@ -96,7 +96,8 @@ class Data:
             return GlobalSampler(samples, seed, smallest, order)
         from worker_hooks.sampling.token_sampler import TokenSampler
 
-        return TokenSampler(self.lengths, samples, seed, smallest, order, self._settings.unit == "padded_tokens")
+        is_padded = self._settings.config.batch.unit == "padded_tokens"
+        return TokenSampler(self.lengths, samples, seed, smallest, order, is_padded)
 
     def _make_stream(self, plans: Plans) -> None:
         here = self._session.workers.here

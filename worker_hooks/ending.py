@@ -34,8 +34,8 @@ class TrainingEnd:
         """Whether worker 0 writes a checkpoint at SIGTERM. The others know it from the newest sum."""
         training, settings = self._training, self._session.settings
         if training.sums.leads:
-            saves = training.checkpoints.folder is not None or bool(settings.checkpoint_every)
-            return settings.checkpoint_on_term and saves
+            saves = training.checkpoints.folder is not None or bool(settings.config.checkpoint_every)
+            return settings.config.checkpoint_on_term and saves
         return training.now.sum is not None and training.now.sum.view.saves
 
     @property

@@ -58,7 +58,7 @@ def join(adapter: Adapter, data: Any, session: Session, given: Attached = Attach
         CheckpointError: the checkpoint to resume from is unusable.
     """
     settings = session.settings
-    own_seed = settings.seed if given.seed is None else given.seed
+    own_seed = settings.config.seed if given.seed is None else given.seed
     samples = Data(data, session, adapter, own_seed)
     training = Training(adapter, samples, session, f"dynamix.{next(_attached)}")
     check_possible(session, adapter, samples.source)
@@ -81,7 +81,7 @@ def _start_together(training: Training, given: Attached, seed: int) -> tuple[Pos
     check_workers(comm, training.adapter.framework)
     check_settings(comm, f"{prefix}.settings", settings.shared)
     data.look = check_data_sets(comm, f"{prefix}.data", data.source)
-    data.lengths = agreed_lengths(comm, f"{prefix}.lengths", given.lengths, data.source, settings.unit)
+    data.lengths = agreed_lengths(comm, f"{prefix}.lengths", given.lengths, data.source, settings.config.batch.unit)
     training.plans.depth = max(of_every_worker(comm, f"{prefix}.depth", data.source.depth))
     training.adapter.lay_out(data.source)
     check_parameters(comm, f"{prefix}.parameters", training.adapter.parameters.described())
@@ -95,7 +95,7 @@ def _come_late(training: Training, given: Attached, seed: int) -> tuple[Position
     """This worker takes part in no sum before it knows what the others do. Returns where they are."""
     session, data = training.session, training.data
     data.look = looked_at(data.source)
-    data.lengths = own_lengths(given.lengths, data.source, session.settings.unit)
+    data.lengths = own_lengths(given.lengths, data.source, session.settings.config.batch.unit)
     training.plans.depth = data.source.depth
     training.adapter.lay_out(data.source)
     training.open_sums()

@@ -61,7 +61,7 @@ class MembershipChanges:
         self._adapter, self._progress = training.adapter, training.progress
         self._sums.check_announcement = self._check_announcement
         self._rank = self._session.workers.here.start
-        self.entries, self.departures = Entries(), Departures(self._session.settings.min_workers or 1)
+        self.entries, self.departures = Entries(), Departures(self._session.settings.config.elastic.min_workers or 1)
         self.givers: dict[Process, SumGiver] = {}
         self._followed: set[Process] = set()  # newcomers that follow another one
 

@@ -59,12 +59,12 @@ class Plans:
 
     def begin_at(self, start: Position, data_size: float) -> None:
         """Training begins at `start`, with data of this size per pass."""
-        settings, workers = self._settings, self._workers
+        settings, config, workers = self._settings, self._settings.config, self._workers
         self.reference_batch = start.reference_batch
         self.switch = PlanSwitch(
-            start.plan, self.lag, settings.bounds, settings.keep, settings.slot_sizes, workers.later
+            start.plan, self.lag, settings.bounds, config.elastic.keep, settings.slot_sizes, workers.later
         )
-        self.rate = LearningRate(settings.lr_rule, start.reference_batch, workers.count, start.noise, start.lr_guard)
+        self.rate = LearningRate(config.lr_rule, start.reference_batch, workers.count, start.noise, start.lr_guard)
         self.renew_guard()
         self.worth = SizeWorth(start.units)
         self.applied = start.plan.version

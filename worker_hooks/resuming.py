@@ -37,7 +37,7 @@ def fresh_start(training: Training, first_plan: Plan, seed: int) -> Position:
         plan=first_plan,
         seed=seed,
         epoch_samples=data.source.samples_per_pass(pass_batch),
-        unit=settings.unit,
+        unit=settings.config.batch.unit,
         reference_batch=reference_batch,
         pass_batch=pass_batch,
     )
@@ -84,7 +84,7 @@ def for_this_run(start: Position, fresh: Position, settings: Settings) -> Positi
 
     `fresh`: where this training would begin without a checkpoint.
     """
-    plan = plan_for(start.plan, fresh.plan.batch_sizes, settings.bounds, settings.keep)
+    plan = plan_for(start.plan, fresh.plan.batch_sizes, settings.bounds, settings.config.elastic.keep)
     if plan != start.plan:
         logger.warning("%s", resized(start.plan, plan))
     start = replace(
@@ -97,7 +97,7 @@ def for_this_run(start: Position, fresh: Position, settings: Settings) -> Positi
     logger.warning(
         "the checkpoint was trained with a guard that had left %g of the learning rate, which is not used: the "
         "cluster file has lr: %s",
-        *(start.lr_guard, settings.lr),
+        *(start.lr_guard, settings.config.lr),
     )
     return replace(start, plan=plan, lr_guard=1.0)
 

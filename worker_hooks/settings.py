@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import uuid
 from dataclasses import dataclass, replace
-from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -32,30 +31,8 @@ class Settings:
     slowdown: float = 1.0
     rehearsal: Path | None = None  # the scenario of a rehearsal, in which this process stands for all workers
 
-    # keys of the cluster file
-    comm = property(attrgetter("config.comm"))
-    mode = property(attrgetter("config.mode"))
-    unit = property(attrgetter("config.batch.unit"))  # of sizes and bounds
-    micro_batches = property(attrgetter("config.batch.micro_batches"))
-    seed = property(attrgetter("config.seed"))
-    lr = property(attrgetter("config.lr"))
-    lr_rule = property(attrgetter("config.lr_rule"))
-    prefetch = property(attrgetter("config.prefetch"))
-    bucket_bytes = property(attrgetter("config.bucket_bytes"))
-    checkpoint_every = property(attrgetter("config.checkpoint_every"))
-    checkpoint_on_term = property(attrgetter("config.checkpoint_on_term"))
-    memory = property(attrgetter("config.memory"))
-    timeouts = property(attrgetter("config.timeouts"))
-    keep = property(attrgetter("config.elastic.keep"))
-    min_workers = property(attrgetter("config.elastic.min_workers"))
-
     def __hash__(self) -> int:
         return hash((self.run_id, self.run_dir))  # a Config has no hash
-
-    @property
-    def window(self) -> int:
-        """Iterations of a window."""
-        return self.config.window
 
     @property
     def slot_sizes(self) -> tuple[int, ...]:
@@ -102,15 +79,15 @@ class Settings:
         """Keys of the cluster file that must be equal on all workers, or their sums mean different things."""
         own = self.own_sizes.model_dump() if self.own_sizes else {}
         return {
-            "mode": self.mode,
-            "batch.unit": self.unit,
-            "window": str(self.window),
-            "lr": self.lr,
-            "lr_rule": self.lr_rule,
-            "bucket_bytes": str(self.bucket_bytes),
+            "mode": self.config.mode,
+            "batch.unit": self.config.batch.unit,
+            "window": str(self.config.window),
+            "lr": self.config.lr,
+            "lr_rule": self.config.lr_rule,
+            "bucket_bytes": str(self.config.bucket_bytes),
             "policy.name": "stigmergy" if own else "another one",
             **{f"policy.stigmergy.{name}": f"{value!r}" for name, value in own.items()},
-            **(self._shared_if_elastic if self.min_workers is not None else {}),
+            **(self._shared_if_elastic if self.config.elastic.min_workers is not None else {}),
         }
 
     @property
@@ -118,8 +95,8 @@ class Settings:
         """By these, every worker by itself finds who leaves, and who has which part when somebody goes or enters."""
         workers = enumerate(zip(self.slot_sizes, self.bounds or (), strict=True))
         return {
-            "elastic.min_workers": str(self.min_workers),
-            "elastic.keep": self.keep,
+            "elastic.min_workers": str(self.config.elastic.min_workers),
+            "elastic.keep": self.config.elastic.keep,
             **{f"cluster.workers[{slot}]": f"{size} ({low} to {high})" for slot, (size, (low, high)) in workers},
         }
 

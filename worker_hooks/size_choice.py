@@ -40,11 +40,11 @@ def size_choice(settings: Settings, here: range, reference_batch: int, data_size
     chosen: SizeChoice = load(f"{_OWN_SIZE}:OwnSize")(
         here,
         settings.bounds,
-        settings.micro_batches,
-        settings.lr_rule,
+        settings.config.batch.micro_batches,
+        settings.config.lr_rule,
         reference_batch,
-        settings.seed,
-        ring=not DATA_PLANES[settings.comm].has_servers,
+        settings.config.seed,
+        ring=not DATA_PLANES[settings.config.comm].has_servers,
         data_size=data_size,
         settings=settings.own_sizes,
     )

@@ -224,7 +224,7 @@ def check_possible(session: Session, adapter: Adapter, source: DataSource) -> No
             f"this process computes for {len(workers.here)} workers, which is not possible in "
             f"{adapter.framework}: `dynamix rehearse` needs a script in torch"
         )
-    if settings.memory == "auto" and not adapter.survives_lack_of_memory:
+    if settings.config.memory == "auto" and not adapter.survives_lack_of_memory:
         raise TrainingError(
             f"the cluster file has memory: auto, which finds out by trial what fits; {adapter.framework} may hang or "
             "crash where an allocation fails, so say at_once: for the workers instead"
@@ -239,10 +239,10 @@ def check_possible(session: Session, adapter: Adapter, source: DataSource) -> No
             "the cluster file has workers that come later (elastic.max_workers), and a stream takes none in: who "
             "reads what of it follows from its beginning; give a data set with len(d) and d[i], or remove them"
         )
-    if is_stream and settings.unit != "samples":
+    if is_stream and settings.config.batch.unit != "samples":
         raise TrainingError(
-            f"batch.unit is {settings.unit} in the cluster file, which needs the length of every sample ahead; a "
-            "stream has none, so remove batch.unit"
+            f"batch.unit is {settings.config.batch.unit} in the cluster file, which needs the length of every sample "
+            "ahead; a stream has none, so remove batch.unit"
         )
 
 

@@ -59,7 +59,7 @@ class Sums:
         self._session, self._comm, self._workers = session, session.comm, session.workers
         self._adapter, self._data, self._plans, self.progress = adapter, data, plans, progress
         self.watch, self.prefix = watch, prefix
-        self._stall = StallWatch(self._workers.here.start, session.reporter, session.settings.timeouts)
+        self._stall = StallWatch(self._workers.here.start, session.reporter, session.settings.config.timeouts)
         self.made = 0
         self.reduction = Reduction()
         self.scale = 1.0

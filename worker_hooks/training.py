@@ -136,11 +136,11 @@ class Training:
             tell_where_it_goes_on(self, start, file)
         if detail := getattr(self.data.source.dataset, "degraded", None):  # it says that it is not what was asked for
             session.reporter.event("degraded", what="data", detail=detail)
-        if settings.config.mode != "off" and self.plans.lag >= settings.window and sums.leads:
+        if settings.config.mode != "off" and self.plans.lag >= settings.config.window and sums.leads:
             session.degraded(
                 "plans",
-                f"{self.plans.lag} batches are prepared ahead and a window has {settings.window} iterations, so a plan "
-                "shows only after the next decision; set a larger window, or let the loader prefetch less",
+                f"{self.plans.lag} batches are prepared ahead and a window has {settings.config.window} iterations, so "
+                "a plan shows only after the next decision; set a larger window, or let the loader prefetch less",
             )
         self.memory = self._limited_memory()
         atexit.register(self.close)
@@ -162,7 +162,7 @@ class Training:
         settings, rank = self.session.settings, self.session.workers.here.start
         at_once = settings.at_once[rank] if rank < len(settings.at_once) else None
         limit = None if at_once is None else max(at_once // self.data.largest_sample, 1)
-        ceiling = MemoryCeiling(limit, settings.memory == "auto")
+        ceiling = MemoryCeiling(limit, settings.config.memory == "auto")
         memory = self.adapter.make_memory(ceiling, partial(self.session.degraded, "memory"), self)
         if self.data.lengths is not None:
             memory.tokens_at_once = at_once
@@ -233,7 +233,7 @@ class Training:
         session, progress = self.session, self.progress
         where = f"worker {session.workers.here.start} is out of memory in iteration {progress.iteration}"
         return self.in_hand.explained(
-            error, where, session.settings.memory, self.data.largest_sample, self.adapter.survives_lack_of_memory
+            error, where, session.settings.config.memory, self.data.largest_sample, self.adapter.survives_lack_of_memory
         )
 
     # -- one iteration ------------------------------------------------------------------------------------------------

@@ -79,7 +79,7 @@ class MemberProcess:
         if access is None:
             raise TrainingError(
                 "this worker has entered a job that trains, and knows no arbitrator: its cluster file has "
-                f"mode: {self._settings.mode}, or {variables.ARBITRATOR} is not set; start it as the others"
+                f"mode: {self._settings.config.mode}, or {variables.ARBITRATOR} is not set; start it as the others"
             )
         own_host = variables.get("DMLC_NODE_HOST") or socket.gethostname()
         with closing(PeerListener(own_host, access.token, access.certificates)) as listener:

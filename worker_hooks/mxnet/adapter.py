@@ -99,7 +99,7 @@ class MXNetAdapter(Adapter):
     def make_exchange(self, prefix: str, session: Session) -> MXNetExchange:
         parameters, statistics = self.parameters.trained, self.parameters.statistics()
         return MXNetExchange(
-            parameters, statistics, session.comm, session.settings.bucket_bytes, prefix, session.workers
+            parameters, statistics, session.comm, session.settings.config.bucket_bytes, prefix, session.workers
         )
 
     def make_memory(self, ceiling: MemoryCeiling, tell: Callable[[str], None], training: Training) -> MXNetMemory:
@@ -129,7 +129,7 @@ class MXNetAdapter(Adapter):
 
     def source_of(self, data: Any, settings: Settings, seed: int = 0, like: DataSource | None = None) -> DataSource:
         if isinstance(data, DataLoader):
-            return GluonLoader(data, settings.prefetch, seed)
+            return GluonLoader(data, settings.config.prefetch, seed)
         return super().source_of(data, settings, seed)
 
     def fetch(self, dataset: Any, indices: NDArray[np.int64]) -> Any:

@@ -181,7 +181,7 @@ class TorchAdapter(Adapter):
         return ", ".join(told)
 
     def make_exchange(self, prefix: str, session: Session) -> TorchExchange:
-        parameters, bucket_bytes = self.parameters, session.settings.bucket_bytes
+        parameters, bucket_bytes = self.parameters, session.settings.config.bucket_bytes
         comm, workers, hooks = session.comm, session.workers, self._script_hooks
         return TorchExchange(parameters.trained, parameters.norms, comm, bucket_bytes, prefix, workers, hooks)
 
@@ -234,7 +234,7 @@ class TorchAdapter(Adapter):
 
             return IterableSource(data)
         if isinstance(data, DataLoader):
-            return TorchLoader(data, settings.prefetch, seed)
+            return TorchLoader(data, settings.config.prefetch, seed)
         return super().source_of(data, settings, seed)
 
     def fetch(self, dataset: Any, indices: NDArray[np.int64]) -> Any:

@@ -87,7 +87,7 @@ class ScriptCalls:
                 raise TrainingError(
                     "a DataLoader with run.batch_sampler() has another data set than attach() got; pass the same object"
                 )
-            source = TorchLoader(loader, training.session.settings.prefetch, training.data.stream.seed)
+            source = TorchLoader(loader, training.session.settings.config.prefetch, training.data.stream.seed)
             training.sums.announce("a loop over a DataLoader with run.batch_sampler()")
             training.data.load_with(source, training.plans, training.sums.prefix)
             self._loader = loader

@@ -28,7 +28,7 @@ def neighbours(rank: int = 0, leads: bool = True, followed: bool = True) -> Any:
     training = MagicMock()
     training.session.workers.here = range(rank, rank + 1)
     training.session.account.trainings = 1
-    training.session.settings.guards_rate, training.session.settings.min_workers = False, 1
+    training.session.settings.guards_rate, training.session.settings.config.elastic.min_workers = False, 1
     training.session.comm.tells_sums = followed
     training.session.member.offered.return_value = {1: NEWCOMER}
     training.session.member.take_in.return_value = HANDOVER.planned
@@ -174,6 +174,6 @@ def test_who_has_another_cluster_file_is_refused_before_it_takes_the_state() -> 
 
 
 def test_who_comes_late_and_knows_no_arbitrator_says_why() -> None:
-    session = Mock(_settings=Mock(arbitrator=None, mode="off"))
+    session = Mock(_settings=Mock(arbitrator=None, config=Mock(mode="off")))
     with pytest.raises(TrainingError, match="knows no arbitrator: its cluster file has mode: off, or DYNAMIX_ARBIT"):
         MemberProcess.arrive(session)
