@@ -66,8 +66,8 @@ class Recorder:
     def close(self) -> None:
         """Take in the rest, write the plans that were never applied, and close the files."""
         self.poll()
-        for version in sorted(self.state.plans.keys() - self._plans_written):
-            self._write_plan(self.state.plans[version], "pending")
+        for version in sorted(self.state.arbitrator.plans.keys() - self._plans_written):
+            self._write_plan(self.state.arbitrator.plans[version], "pending")
         self._tensorboard.close()
         self._events.close()
         self._tables.close()
@@ -82,14 +82,15 @@ class Recorder:
 
     def _write_plans(self) -> None:
         """Write plans that are applied on all workers, or superseded by one that is."""
-        newest = max((plan.version for plan in self.state.applied_plans()), default=0)
-        for version in sorted(self.state.plans.keys() - self._plans_written):
+        arbitrator = self.state.arbitrator
+        newest = max((plan.version for plan in arbitrator.applied_plans()), default=0)
+        for version in sorted(arbitrator.plans.keys() - self._plans_written):
             if version <= newest:
-                whole = self.state.plans[version] in self.state.applied_plans()
-                self._write_plan(self.state.plans[version], "applied" if whole else "superseded")
-        for plan in self.state.observed[self._observed_written :]:
+                whole = arbitrator.plans[version] in arbitrator.applied_plans()
+                self._write_plan(arbitrator.plans[version], "applied" if whole else "superseded")
+        for plan in arbitrator.observed[self._observed_written :]:
             self._tables.plan(plan, "observed")
-        self._observed_written = len(self.state.observed)
+        self._observed_written = len(arbitrator.observed)
 
     def _write_plan(self, plan: PlanState, status: str) -> None:
         self._tables.plan(plan, status)

@@ -26,7 +26,7 @@ def resumed_fields(state: RunState) -> dict[str, Any] | None:
         "checkpoint": begin.checkpoint,
         "iteration": begin.iteration,
         "epoch": begin.epoch,
-        "iterations_of_this_run": max(state.iteration - begin.iteration, 0),
+        "iterations_of_this_run": max(state.workers.iteration - begin.iteration, 0),
         "samples_of_all_runs": None if begin.samples is None else begin.samples + samples,
     }
 

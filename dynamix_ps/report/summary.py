@@ -82,13 +82,15 @@ def _gain(told: Iterable[RoleLine], config: Config) -> Gain:
 
 def summarise(run: str, state: RunState, gain: Gain, config: Config, outcome: Outcome) -> dict[str, Any]:
     """The figures of one run. Times are seconds since rank 0 began to train, unless named otherwise."""
+    arbitrator, progress = state.arbitrator, state.progress
     workers = [state.workers[rank] for rank in sorted(state.workers)]
     train_s = _train_s(workers)
     samples = sum(worker.samples for worker in workers)
-    metrics = curves(state.evaluations)
+    metrics = curves(progress.evaluations)
     accuracy = metrics.get(ACCURACY)
-    applied = state.applied_plans()
-    start = [w.first_batch_size if w.first_batch_size is not None else i for w, i in _with_initial(workers, config)]
+    applied = arbitrator.applied_plans()
+    initial = dict(enumerate(config.initial_sizes()))
+    start = [initial.get(w.rank) if w.first_batch_size is None else w.first_batch_size for w in workers]
     return {
         "run": run,
         "exit_code": outcome.exit_code,
@@ -99,18 +101,22 @@ def summarise(run: str, state: RunState, gain: Gain, config: Config, outcome: Ou
         "policy": config.policy.name,
         "mode": config.mode,
         "seed": config.seed,
-        "iterations": state.iteration,
+        "iterations": state.workers.iteration,
         "samples": samples,
         "train_s": _known(train_s),
         "samples_per_s": _known(samples / train_s) if train_s else None,
         "units_per_s": _known(sum(w.means["units_per_s"].value for w in workers if w.windows)) or None,
         "counted": config.batch.counted,
         "gain": _gain_fields(gain, config.batch.counted),
-        "plans_published": len(state.plans),
+        "plans_published": len(arbitrator.plans),
         "plans_applied": len(applied),
-        "plans_observed": len(state.observed),
-        "safety_net": {"times": state.fallbacks, "windows": state.fallback_windows},
-        "learning_rate": {"lr": config.lr, "guard": _known(state.lr_guard), "rollbacks": state.rollbacks},
+        "plans_observed": len(arbitrator.observed),
+        "safety_net": {"times": arbitrator.fallbacks, "windows": arbitrator.fallback_windows},
+        "learning_rate": {
+            "lr": config.lr,
+            "guard": _known(progress.lr_guard),
+            "rollbacks": progress.rollbacks,
+        },
         "batch_sizes_start": start,
         "batch_sizes_end": list(applied[-1].batch_sizes) if applied else start,
         "final_accuracy": _known(accuracy.last) if accuracy else None,
@@ -131,19 +137,19 @@ def summarise(run: str, state: RunState, gain: Gain, config: Config, outcome: Ou
                 "time_s": round(point.elapsed_s, 3),
                 "values": {name: _known(value) for name, value in point.values.items()},
             }
-            for point in state.evaluations
+            for point in progress.evaluations
         ],
         "wait_fraction": [_known(worker.fraction("wait")) for worker in workers],
-        "noise_scale": _known(state.noise.value.scale),
+        "noise_scale": _known(progress.noise.value.scale),
         "within_one_host": state.traffic.within_one_host,
         "compiled_graphs": [worker.graphs for worker in workers],
         "compiled_graphs_later": [worker.later_graphs for worker in workers],
         "per_worker": [_worker_row(worker, config) | _measured(worker, state) for worker in workers],
         "restart": state.restart,
         "resumed": resumed_fields(state),
-        "losses": [*map(str, state.losses.found), *state.losses.schedulers],
-        "departures": list(map(str, state.losses.departures)),
-        "arrivals": list(map(str, state.losses.arrivals)),
+        "losses": [*map(str, state.membership.found), *state.membership.schedulers],
+        "departures": list(map(str, state.membership.departures)),
+        "arrivals": list(map(str, state.membership.arrivals)),
         "heterogeneity": outcome.heterogeneity,
         "degraded": _degraded(state, outcome),
     }
@@ -209,8 +215,8 @@ def _measured(worker: WorkerState, state: RunState) -> dict[str, Any]:
 
 def _degraded(state: RunState, outcome: Outcome) -> list[str]:
     found = [str(entry) for entry in state.degradations.values()]
-    if state.arbitrator_restarts:
-        times = "once" if state.arbitrator_restarts == 1 else f"{state.arbitrator_restarts} times"
+    if state.arbitrator.restarts:
+        times = "once" if state.arbitrator.restarts == 1 else f"{state.arbitrator.restarts} times"
         found.append(f"arbitrator restarted {times}")
     return list(dict.fromkeys((*outcome.degraded, *found)))
 
@@ -227,11 +233,6 @@ def _time_to_accuracy(accuracy: MetricCurve | None, target: float | None) -> flo
         return None
     points = zip(accuracy.elapsed_s, accuracy.values, strict=True)
     return next((round(elapsed_s, 3) for elapsed_s, value in points if value >= target), None)
-
-
-def _with_initial(workers: list[WorkerState], config: Config) -> list[tuple[WorkerState, int | None]]:
-    initial = dict(enumerate(config.initial_sizes()))
-    return [(worker, initial.get(worker.rank)) for worker in workers]
 
 
 def _first(values: Any) -> Any:

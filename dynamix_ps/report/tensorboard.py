@@ -123,7 +123,7 @@ def _torch_hidden() -> Iterator[None]:
 
 def _scalars(line: Line, state: RunState) -> Iterator[tuple[str, int, Scalars]]:
     """(folder, step, values by tag) of a line."""
-    kind, iteration = line["kind"], state.iteration
+    kind, iteration = line["kind"], state.workers.iteration
     if kind == "window":
         step = line["first_iteration"] + line["iterations"]
         own = _named("worker", _OWN, line)
@@ -131,7 +131,11 @@ def _scalars(line: Line, state: RunState) -> Iterator[tuple[str, int, Scalars]]:
             own[f"worker/{name}_per_s"] = ratio(number(line.get(name)), number(line["duration_s"]))
         yield f"worker-{line['rank']}", step, own
         if line["rank"] == 0:
-            yield GLOBAL, step, _named("global", _SHARED, line) | {"global/noise_scale": state.noise.value.scale}
+            yield (
+                GLOBAL,
+                step,
+                _named("global", _SHARED, line) | {"global/noise_scale": state.progress.noise.value.scale},
+            )
     elif kind == "links":
         for link in line["links"]:
             yield f"worker-{link['rank']}", iteration, _named("link", _LINK, link)
@@ -139,7 +143,7 @@ def _scalars(line: Line, state: RunState) -> Iterator[tuple[str, int, Scalars]]:
             machine = _named("server", _SYSTEM, server.get("system", {}))
             yield server["name"], iteration, _named("server", _SERVER, server) | machine
     elif kind == "evaluation":
-        newest = state.evaluations[-1]  # of this line
+        newest = state.progress.evaluations[-1]  # of this line
         yield GLOBAL, newest.iteration, {f"global/test/{name}": value for name, value in newest.values.items()}
     elif kind in _DECISIONS:
         decision = _named("global", ("decision_ms",), line) | _named("ppo", ("reward", "fallback"), line)

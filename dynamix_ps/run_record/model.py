@@ -125,6 +125,21 @@ class Degradation:
         return f" ({names})" if len(self.sources) <= NAMED else f" on {len(self.sources)} roles"
 
 
+class Degradations(dict[str, Degradation]):
+    """All degradations of a run, by what has degraded."""
+
+    def add(self, what: str, detail: object, source: str) -> None:
+        entry = self.setdefault(what, Degradation(what))
+        if detail and str(detail) not in entry.details:
+            entry.details.append(str(detail))
+        entry.sources.add(source)
+        entry.open_sources.add(source)
+
+    def recovered(self, what: str, source: str) -> None:
+        if what in self:
+            self[what].open_sources.discard(source)
+
+
 def safety_net_text(times: int, windows: int) -> str:
     """How often proportional shares replaced a learned policy, and for how long: `once, 20 windows`."""
     often = "once" if times == 1 else f"{times} times"

@@ -71,7 +71,7 @@ def _check(folder: RunFolder, number: int, role: str, config: Config) -> None:
         servers = len(role_hosts(config.cluster).servers)
         if not 0 <= number < servers:
             raise UsageError(f"server {number}: the run has servers 0 to {servers - 1}")
-        phase = "lost" if number in state.losses.lost("server") else "running"
+        phase = "lost" if number in state.membership.lost("server") else "running"
     if phase not in ("left", "lost", ABSENT):
         raise UsageError(f"{role} {number}: it is there ({phase})")
 

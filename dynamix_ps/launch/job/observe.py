@@ -61,7 +61,7 @@ class Observer:
             self._speeds.engage()
             self._engaged_s = now_s
         if self._engaged_s is not None and not progress.finished:
-            trained_s = now_s - self._engaged_s - self._recorder.state.paused_s(now_s)
+            trained_s = now_s - self._engaged_s - self._recorder.state.progress.paused_s(now_s)
             self._placement.tick(max(trained_s, 0.0), self._speeds)
         if abs(now_s - self._refreshed_s) >= REFRESH_S:
             self._refreshed_s = now_s
@@ -88,16 +88,16 @@ class Observer:
             finished=frozenset(worker.rank for worker in workers if worker.train_s is not None),
             errors={worker.rank: worker.error for worker in workers if worker.error},
             iterations={worker.rank: self._iteration(worker) for worker in workers},
-            founded=state.losses.founded,
-            finishing=state.losses.finishing,
-            lost=state.losses.lost("worker"),
-            servers_away=frozenset(f"server-{number}" for number in state.losses.lost("server")),
+            founded=state.membership.founded,
+            finishing=state.membership.finishing,
+            lost=state.membership.lost("worker"),
+            servers_away=frozenset(f"server-{number}" for number in state.membership.lost("server")),
             lost_servers=frozenset(
                 (f"server-{number}", incarnation)
-                for (role, number), incarnation in state.losses.incarnations
+                for (role, number), incarnation in state.membership.incarnations
                 if role == "server"
             ),
-            left=state.losses.left,
+            left=state.membership.left,
         )
 
     def _iteration(self, worker: WorkerState) -> int:

@@ -37,8 +37,9 @@ class _Column(NamedTuple):
 def workers_table(state: RunState, width: int, ascii_only: bool) -> Table:
     """One row per worker; where they are on several hosts, those of one host stand together."""
     wide, network = width >= WIDE, not state.traffic.within_one_host
+    several_hosts = len({worker.host for worker in state.workers.values()}) > 1
     columns = (
-        _Column("host", lambda w: w.host, "left", least=MEDIUM if state.several_hosts else EVER),
+        _Column("host", lambda w: w.host, "left", least=MEDIUM if several_hosts else EVER),
         _Column("worker", lambda w: str(w.rank)),
         _Column("batch", lambda w: or_dash(w.batch_size)),
         _Column("change", lambda w: change(w, ascii_only), "left"),
@@ -63,7 +64,7 @@ def workers_table(state: RunState, width: int, ascii_only: bool) -> Table:
     for column in shown:
         cut = "crop" if ascii_only else "ellipsis"
         table.add_column(column.name, justify=column.justify, no_wrap=True, overflow=cut)  # type: ignore[arg-type]
-    for worker in state.workers_by_host:
+    for worker in state.workers.by_host:
         table.add_row(*(column.cell(worker) for column in shown))
     return table
 

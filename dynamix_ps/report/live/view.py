@@ -65,7 +65,7 @@ class LiveView:
             self._print(f"event {words}")
         now = self._clock()
         due = self._line_told is None or now - self._line_told >= PLAIN_EVERY_S
-        if due or self._state.plan_version > self._plan_told:
+        if due or self._state.arbitrator.plan_version > self._plan_told:
             self._plain_line()
 
     def render(self) -> RenderableType:
@@ -99,24 +99,26 @@ class LiveView:
         return list(newest.values())[-EVENTS_SHOWN:]
 
     def _header(self) -> Text:
-        state = self._state
-        parts = [f"iteration {state.iteration:,}", f"plan {state.plan_version}"]
-        parts.append(f"global batch {or_dash(state.global_batch)}")
+        state, arbitrator = self._state, self._state.arbitrator
+        parts = [f"iteration {state.workers.iteration:,}", f"plan {arbitrator.plan_version}"]
+        parts.append(f"global batch {or_dash(state.workers.global_batch)}")
         parts += [f"test {name} {shown(name, value)}" for name, value in self._newest_values().items()]
         clock = [_clock_text(self._clock() - self._began)]
-        if (to_go_s := state.time_to_go_s) is not None:
+        if (to_go_s := state.progress.time_to_go_s) is not None:
             clock.append(f"about {_clock_text(to_go_s)} to go")
-        if state.safety_net:
-            clock.append(f"safety net: {state.safety_net}")
-        if state.losses.too_few:
-            clock.append(f"waits for workers: {state.losses.too_few}")
+        if arbitrator.safety_net:
+            clock.append(f"safety net: {arbitrator.safety_net}")
+        if state.membership.too_few:
+            clock.append(f"waits for workers: {state.membership.too_few}")
         text = Text(f"{state.run} ({state.policy})", style="bold")
         text.append("\n" + "  ".join(parts) + "\n" + "  ".join(clock), style="not bold")
-        return text.append(f"\nprometheus: {state.prometheus}", style="dim not bold") if state.prometheus else text
+        if arbitrator.prometheus:
+            text.append(f"\nprometheus: {arbitrator.prometheus}", style="dim not bold")
+        return text
 
     def _newest_values(self) -> dict[str, float]:
         """The newest accuracy where there is one, otherwise the newest of the first few named values."""
-        newest = {name: curve.last for name, curve in curves(self._state.evaluations).items()}
+        newest = {name: curve.last for name, curve in curves(self._state.progress.evaluations).items()}
         return {name: newest[name] for name in main_names(newest)}
 
     def _fresh_words(self) -> list[str]:
@@ -147,10 +149,10 @@ class LiveView:
         workers = [state.workers[rank] for rank in sorted(state.workers)]
         fields = {
             "elapsed_s": f"{self._clock() - self._began:.0f}",
-            "iteration": str(state.iteration),
-            "plan": str(state.plan_version),
+            "iteration": str(state.workers.iteration),
+            "plan": str(state.arbitrator.plan_version),
             "policy": state.policy.replace(", ", "/"),
-            "global_batch": or_dash(state.global_batch),
+            "global_batch": or_dash(state.workers.global_batch),
             "batch": _each(workers, lambda w: or_dash(w.batch_size)),
             f"{state.counted}_per_s": _each(workers, lambda w: figure(w.samples_per_s, ".0f")),
             "wait": _each(workers, lambda w: figure(w.shares.get("wait"), ".2f")),
@@ -168,13 +170,13 @@ class LiveView:
             }
         for name, value in self._newest_values().items():
             fields[f"test_{name}".replace(" ", "_")] = f"{value:.4f}" if name == ACCURACY else f"{value:.4g}"
-        if (to_go_s := state.time_to_go_s) is not None:
+        if (to_go_s := state.progress.time_to_go_s) is not None:
             fields["to_go_s"] = f"{to_go_s:.0f}"
-        if state.fallbacks:
-            fields["safety_net"] = str(state.fallbacks)
+        if state.arbitrator.fallbacks:
+            fields["safety_net"] = str(state.arbitrator.fallbacks)
         self._print(" ".join(f"{key}={value}" for key, value in fields.items()))
         self._line_told = self._clock()
-        self._plan_told = state.plan_version
+        self._plan_told = state.arbitrator.plan_version
 
     def _print(self, line: str) -> None:
         self._console.print(line, markup=False, highlight=False, soft_wrap=True)

@@ -190,4 +190,4 @@ async def test_what_the_safety_net_does_is_written_down(tmp_path: Path) -> None:
     state = RunState(3)
     for line in bench.lines("plan", "kept", "fallback"):
         state.apply("arbitrator", line)
-    assert state.safety_net == "once, 2 windows"
+    assert state.arbitrator.safety_net == "once, 2 windows"

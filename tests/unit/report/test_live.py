@@ -118,7 +118,7 @@ class TestTable:
         assert "to go" not in drawn(recorder, terminal(80))  # one window tells no pace
         append(folder.worker_file(0), *(window(0, n, trained_ratio=0.1 * (n + 1)) for n in (1, 2, 3)))
         recorder.poll()
-        assert recorder.state.time_to_go_s == pytest.approx(6.0)  # 0.1 per second, 0.6 left
+        assert recorder.state.progress.time_to_go_s == pytest.approx(6.0)  # 0.1 per second, 0.6 left
         assert "about 00:06 to go" in drawn(recorder, terminal(80))
         append(folder.worker_file(0), finished(0, 80, 80 * 64, 4.0))
         append(folder.worker_file(1), finished(1, 80, 80 * 64, 4.0))

@@ -201,7 +201,7 @@ def test_overtaken_and_unfinished_plans_are_told_apart(folder: RunFolder, record
         ("3", "pending"),
     ]
     assert rows(folder.plans_csv)[2]["applied_s"] == ""
-    assert [applied.version for applied in recorder.state.applied_plans()] == [2]
+    assert [applied.version for applied in recorder.state.arbitrator.applied_plans()] == [2]
 
 
 def test_plan_whose_journal_line_comes_after_its_use(folder: RunFolder, recorder: Recorder) -> None:
@@ -230,7 +230,7 @@ def test_observed_plans_are_rows_but_never_in_force(folder: RunFolder, recorder:
         ("observed", "80"),
         ("observed", "81"),
     ]
-    assert recorder.state.applied_plans() == []
+    assert recorder.state.arbitrator.applied_plans() == []
 
 
 def test_state_changes_are_events_with_their_source(folder: RunFolder, recorder: Recorder) -> None:
@@ -259,13 +259,13 @@ def test_pauses_are_counted_as_they_go_on(folder: RunFolder, recorder: Recorder)
     append(folder.worker_file(0), started(0), {"kind": "paused", "rank": 0, "time_s": START_S + 10})
     append(folder.worker_file(1), started(1), {"kind": "paused", "rank": 1, "time_s": START_S + 11})
     recorder.poll()
-    assert (state.paused_s(START_S + 9), state.paused_s(START_S + 13)) == (0.0, 3.0)
+    assert (state.progress.paused_s(START_S + 9), state.progress.paused_s(START_S + 13)) == (0.0, 3.0)
     append(folder.worker_file(0), {"kind": "resumed", "rank": 0, "time_s": START_S + 14})
     recorder.poll()
-    assert state.paused_s(START_S + 100) == 4.0
+    assert state.progress.paused_s(START_S + 100) == 4.0
     append(folder.worker_file(0), {"kind": "paused", "rank": 0, "time_s": START_S + 20})
     recorder.poll()
-    assert state.paused_s(START_S + 21) == 5.0
+    assert state.progress.paused_s(START_S + 21) == 5.0
     assert {event["kind"] for event in events(folder)} == {"started"}
 
 
@@ -291,7 +291,7 @@ def test_state_follows_a_worker(folder: RunFolder, recorder: Recorder) -> None:
     append(folder.worker_file(1), {"kind": "stall", "rank": 1, "iteration": 25, "waited_s": 10.0, "missing": [0]})
     recorder.poll()
     assert (worker.previous_batch_size, worker.batch_size, worker.phase) == (64, 48, "waits for 0")
-    assert recorder.state.plan_version == 1
+    assert recorder.state.arbitrator.plan_version == 1
     append(folder.worker_file(1), window(1, 1, batch_size=48))
     recorder.poll()
     assert worker.phase == "running"

@@ -146,4 +146,4 @@ def test_a_worker_that_was_not_there_yet_may_come(folder: RunFolder) -> None:  #
     assert ask_to_join(folder, 2) == "worker 2 has entered; 3 workers go on from iteration 12"
     thread.join()
     state = state_of(read_told(folder), 3, config.later)
-    assert [worker.rank for worker in state.there] == [0, 1, 2]
+    assert [worker.rank for worker in state.workers.there] == [0, 1, 2]
