@@ -173,7 +173,7 @@ def test_what_the_script_has_measured_itself_is_recorded_like_an_evaluation(tmp_
     assert told["values"] == {"accuracy": 0.5, "wer": 0.25}
     assert told["higher_is_better"] == {"accuracy": True, "wer": False}
     assert (told["iteration"], told["samples"], told["trained_samples"]) == (3, None, 24)
-    assert state_of(read_told(RunFolder(tmp_path)), 1).evaluations[0].values["accuracy"] == 0.5
+    assert state_of(read_told(RunFolder(tmp_path)), 1).progress.evaluations[0].values["accuracy"] == 0.5
 
 
 def test_evaluation_is_exact_and_leaves_records_and_mode_alone(tmp_path, monkeypatch):
