@@ -138,7 +138,7 @@ class Loops:
         now = self._training.now
         if not self.taken.is_usual or not now.has_batch or now.is_counted:
             return False
-        return not now.is_summed and not self._training.sums.has_local
+        return not now.is_summed and not self._training.sums.has_of_batch
 
     def _end_of(self, asked: Asked) -> None:
         """The script has got all batches that it has asked for. It may still have to train the last one."""
@@ -174,7 +174,7 @@ class Loops:
             self._training.finish_batch()
             self._end()
             return
-        if now.is_summed or training.sums.has_local:
+        if now.is_summed or training.sums.has_of_batch:
             self._training.count_iteration()
         elif now.has_batch and not now.is_counted:
             now.leave_out()

@@ -61,6 +61,7 @@ class Sums:
         self.watch, self.prefix = watch, prefix
         self._stall = StallWatch(self._workers.here.start, session.reporter, session.settings.config.timeouts)
         self.made = 0
+        self._additions = 0  # of gradients, when the present batch began
         self.reduction = Reduction()
         self.scale = 1.0
         self.weight, self.has_earlier = 0.0, False
@@ -84,13 +85,18 @@ class Sums:
         return self.exchange.has_local or self._adapter.has_unseen()
 
     @property
+    def has_of_batch(self) -> bool:
+        """Whether some of these gradients are of the present batch."""
+        return self.exchange.additions != self._additions or self._adapter.has_unseen()
+
+    @property
     def weights(self) -> tuple[float, float]:
         """Direction and size of the weights that the coming sum compares."""
         return self._adapter.parameters.samples.part(self.made) if self._comm.size > 1 else (0.0, 0.0)
 
     def begin_batch(self, now: IterationInFlight) -> None:
         """The script gets the batch of `now`."""
-        self.has_earlier = self.exchange.has_local
+        self.has_earlier, self._additions = self.exchange.has_local, self.exchange.additions
         self.weigh(now)
 
     def weigh(self, now: IterationInFlight) -> None:

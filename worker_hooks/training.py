@@ -291,7 +291,7 @@ class Training:
         now = self.now
         if not now.has_batch or now.is_counted:
             return
-        if not now.is_summed and not self.sums.has_local:
+        if not now.is_summed and not self.sums.has_of_batch:
             now.leave_out()
             self.loops.taken.left_out.append(now.batch)
         now.is_counted = True

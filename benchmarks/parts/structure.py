@@ -56,8 +56,8 @@ class Limit(NamedTuple):
 
 
 LIMITS = {
-    "lines of the product": Limit(68_200, 58_000),
-    "lines of its core": Limit(54_815, 42_000),
+    "lines of the product": Limit(68_210, 58_000),
+    "lines of its core": Limit(54_820, 42_000),
     "lines of benchmarks": Limit(22_875, 20_000),
     "lines of tests": Limit(80_000, 60_000),
     "depth of inheritance": Limit(4, 2),

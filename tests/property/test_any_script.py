@@ -34,6 +34,7 @@ def test_any_script_is_one_process_or_an_error_on_all_workers(pool: Pool) -> Non
     @given(scripts(pool.size))
     @example(overflow_beside_a_frozen_layer(pool.size))
     @example(hook_on_a_layer_of_some_samples(pool.size))
+    @example(ahead_beside_gradients_of_the_loop_before(pool.size))
     def check(script: Script) -> None:
         told = pool.run(script.as_dict())
         if isinstance(told[0], Worker):
@@ -89,3 +90,9 @@ def hook_on_a_layer_of_some_samples(workers: int) -> Script:
     usual = Phase(iterations=1, optimizer="adam")
     phases = usual, Phase(iterations=4, optimizer="adam", accumulation="batches_run", hook="halves_after")
     return Script(sizes=(1, 11, 1)[:workers], model="sometimes", phases=phases)
+
+
+def ahead_beside_gradients_of_the_loop_before(workers: int) -> Script:
+    """Loops end within an accumulation; the next one drops its gradients, and takes batches ahead until a pass ends."""
+    usual, ahead = Phase(iterations=1, accumulation="batches"), Phase(iterations=3, accumulation="batches", ahead=True)
+    return Script(sizes=(1,) * workers, model="deep", phases=(usual, usual, ahead))

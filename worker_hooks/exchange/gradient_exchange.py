@@ -128,6 +128,8 @@ class GradientExchange:
     begin -> (backward fills buckets, full ones leave by `send_full`) -> send_rest -> receive -> deliver
     """
 
+    additions = 0  # gradients that backward passes outside of run.backward() have added so far
+
     def __init__(self, comm: Comm, buckets: Sequence[Bucket], workers: Workers) -> None:
         """The last of `buckets` has room for the trailer."""
         self._comm, self.buckets = comm, buckets

@@ -11,7 +11,7 @@ import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-_ROOM = "DYNAMIX_ROOM"  # a variable that makes room in the environment of the parent
+_ROOM = "ROOM_OF_FORKS"  # a variable that makes room in the environment of the parent
 _ARGUMENTS = slice(45, 47)  # begin and end, in /proc/PID/stat behind the name of the program
 _ENVIRONMENT = slice(47, 49)
 

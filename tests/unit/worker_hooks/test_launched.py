@@ -74,7 +74,7 @@ def test_the_settings_refuse_before_anything_is_opened(monkeypatch):
     with pytest.raises(UsageError, match="nothing connects"):
         Settings.from_environment()
     monkeypatch.setenv("OMPI_COMM_WORLD_SIZE", "1")
-    assert Settings.from_environment().comm == "local"
+    assert Settings.from_environment().config.comm == "local"
 
 
 def test_a_worker_that_waits_names_the_place_and_the_number():
