@@ -220,13 +220,13 @@ def die():
     os.kill(os.getpid(), signal.SIGKILL)
 def attached():
     register()
-    give = run.training.session.give_state
+    give = run.training.session.member.give_state
     def give_state(*arguments):
         given = give(*arguments)
         if run.rank == STRUCK and not marker.exists():
             die()
         return given
-    run.training.session.give_state = give_state
+    run.training.session.member.give_state = give_state
     if not first and run.rank == STRUCK and not marker.exists():
         die()
 """
