@@ -27,6 +27,7 @@ MODELS = ("linear", "deep", "normalised", "embedding", "sometimes", "tied")
 CLIPS = ("none", "norm", "value", "run_norm", "run_value")
 ACCUMULATIONS = ("none", "parts", "batches", "batches_run")
 HOOKS = ("none", "reads", "clamps", "reads_after", "halves_after")  # on gradients; the last two when they are added
+CHANGING_HOOKS = ("clamps", "halves_after")
 MISTAKES = (
     "none",
     "backward_after_sum",
@@ -324,7 +325,8 @@ phases = st.builds(
     ahead=st.sampled_from((False, False, True)),
     summed=st.sampled_from((False, False, True)),
     toggles=st.lists(st.tuples(st.integers(0, 6), st.integers(0, 3)), max_size=3).map(lambda t: tuple(sorted(t))),
-)
+).filter(lambda phase: phase.accumulation != "parts" or phase.hook not in CHANGING_HOOKS)
+# A batch of one sample is one part, whose hook gets the global gradient; one process would have several parts.
 
 
 def scripts(workers: int) -> st.SearchStrategy[Script]:
