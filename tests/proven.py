@@ -12,7 +12,7 @@ from dynamix_ps.rpc import arbitrator_pb2 as pb
 from dynamix_ps.rpc import arbitrator_pb2_grpc as pb_grpc
 from dynamix_ps.rpc.auth import GREET, admitted, greeted, refusal_metadata
 from dynamix_ps.rpc.proven_channel import FINAL, ProvenChannel
-from dynamix_ps.rpc.refusals import UnprovenCallError
+from dynamix_ps.rpc.refusals import RefusalError
 from dynamix_ps.rpc.session import Call, Sessions
 
 _METHODS = pb.DESCRIPTOR.services_by_name["Arbitrator"].methods_by_name
@@ -28,7 +28,7 @@ def add_servicer(servicer: pb_grpc.ArbitratorServicer, server: grpc.Server, toke
     server.add_generic_rpc_handlers((_Proving(servicer, token),))
 
 
-def _refusing(error: UnprovenCallError) -> Any:
+def _refusing(error: RefusalError) -> Any:
     def refuse(messages: object, context: Any) -> None:
         context.abort(grpc.StatusCode.UNAUTHENTICATED, str(error))
 
@@ -46,7 +46,7 @@ class _Proving(grpc.GenericRpcHandler):  # type: ignore[misc]  # grpc has no typ
         name = method.rpartition("/")[2]
         try:
             call = admitted(self._sessions, method, metadata)
-        except UnprovenCallError as error:
+        except RefusalError as error:
             return grpc.stream_unary_rpc_method_handler(_refusing(error))
         one, many = self._behaviours(name, call)
         if _METHODS[name].server_streaming:

@@ -20,7 +20,7 @@ from dynamix_ps.config.policies import POLICIES
 from dynamix_ps.config.schema import BatchBounds, Cluster, Config, WorkerSection
 from dynamix_ps.config.yaml_lines import Dumper
 from dynamix_ps.data_planes import DATA_PLANES
-from dynamix_ps.errors import EnvironmentNotReady, UsageError
+from dynamix_ps.errors import ConfigError, EnvironmentNotReady, UsageError
 
 ORIGIN = "dynamix init"  # of a configuration, in errors
 WIDTH = 100  # of the comments, in columns
@@ -158,7 +158,7 @@ def _checked(known: Mapping[str, Any], key: str, text: str) -> Any:
     answer = kind.convert(text, None, None) if isinstance(kind, click.ParamType) else kind(text)
     try:
         _config({**known, key: answer})
-    except UsageError as error:
+    except (UsageError, ConfigError) as error:
         raise click.BadParameter(str(error).replace(f"{ORIGIN}: ", "")) from None
     return answer
 

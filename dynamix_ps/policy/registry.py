@@ -23,10 +23,6 @@ from dynamix_ps.policy.safety_net import SafetyNet
 from dynamix_ps.policy.third_party import class_of, constructor_of
 
 
-class _OptionsError(PolicyError):
-    """`policy.options` does not fit the policy's constructor."""
-
-
 def make_policy(config: Config, n_workers: int, rng: np.random.Generator, resume: Path | None = None) -> Policy:
     """The policy that a configuration asks for, with its safety net where it has one that is not turned off.
 
@@ -94,10 +90,10 @@ def _findings(config: Config, *checks: Callable[[Config], object]) -> Iterator[B
     try:
         for check in checks:
             check(config)
-    except _OptionsError as error:
-        yield BrokenRule(("policy", "options"), str(error), _shown(config.policy.options), (("policy", "name"),))
     except PolicyError as error:
-        yield BrokenRule(("policy", "name"), str(error), config.policy.name, (("policy", "options"),))
+        shown = {"name": config.policy.name, "options": ", ".join(config.policy.options) or "none"}
+        found = shown.pop(error.key)
+        yield BrokenRule(("policy", error.key), str(error), found, tuple(("policy", other) for other in shown))
 
 
 def policy_rng(config: Config, starts: int = 0) -> np.random.Generator:
@@ -129,15 +125,11 @@ def _arguments(
 ) -> dict[str, Any]:
     """Those of the offered arguments that the policy names, and all options. Raises PolicyError if they do not fit."""
     if reserved := sorted(options.keys() & offered.keys()):
-        raise _OptionsError(f"must not set {', '.join(reserved)}, which the arbitrator passes itself")
+        raise PolicyError(f"must not set {', '.join(reserved)}, which the arbitrator passes itself", "options")
     arguments: dict[str, Any] = {key: value for key, value in offered.items() if key in signature.parameters}
     arguments |= options
     try:
         signature.bind(**arguments)
     except TypeError as error:
-        raise _OptionsError(f"do not fit {name}{signature}: {error}") from error
+        raise PolicyError(f"do not fit {name}{signature}: {error}", "options") from error
     return arguments
-
-
-def _shown(options: Mapping[str, Any]) -> str:
-    return ", ".join(options) or "none"

@@ -60,7 +60,7 @@ def check_run(metadata: Mapping[str, str | bytes], run_id: str) -> None:
 
 
 def admitted(sessions: Sessions, method: str, metadata: Mapping[str, str | bytes]) -> Call:
-    """The call with these metadata. Raises UnprovenCallError if its caller does not prove that it knows the token."""
+    """The call with these metadata. Raises RefusalError if its caller does not prove that it knows the token."""
     told = metadata.get(_CALL_KEY)
     if not isinstance(told, bytes):
         raise UnprovenCallError(f"the call has no proof of the token of the run; {_other_version(metadata)}")

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from dynamix_ps.errors import DynamixError
 
+class RefusalError(Exception):
+    """Base class. A refused call changes nothing, and a repetition would be refused too.
 
-class RefusalError(DynamixError):
-    """Base class. A refused call changes nothing, and a repetition would be refused too."""
+    Whoever serves the call or reads the answer catches it: it ends no process.
+    """
 
     code: ClassVar[str]
 
@@ -25,8 +26,10 @@ class UnprovenCallError(RefusalError):
     code = "UNAUTHENTICATED"
 
 
-class UnknownSessionError(UnprovenCallError):
+class UnknownSessionError(RefusalError):
     """As after a restart of the arbitrator: the caller greets again."""
+
+    code = "UNAUTHENTICATED"
 
 
 class OtherRunError(RefusalError):

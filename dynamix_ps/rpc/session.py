@@ -104,7 +104,7 @@ class Sessions:
         return _GREETING.pack(own, proof(self._token, PROTOCOL, "answering", client + own))
 
     def admit(self, method: str, told: bytes) -> Call:
-        """The call that a client proves by `told`. Raises UnprovenCallError if it does not."""
+        """The call that a client proves by `told`. Raises RefusalError if it does not."""
         if len(told) != _CALL.size:
             raise UnprovenCallError("the call has no proof of the run's token")
         both, number, proven = _CALL.unpack(told)

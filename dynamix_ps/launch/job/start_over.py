@@ -9,7 +9,7 @@ from pathlib import Path
 from dynamix_ps.config.load import check_rules
 from dynamix_ps.config.role_hosts import role_hosts
 from dynamix_ps.config.schema import Config
-from dynamix_ps.errors import UsageError
+from dynamix_ps.errors import ConfigError, UsageError
 from dynamix_ps.launch.job.interrupts import Interrupts
 from dynamix_ps.launch.job.restarts import wait_before_start_s
 
@@ -38,7 +38,7 @@ def start_over(
         left = without_hosts(config, gone)
         if checkpoint is None:
             raise UsageError("there is no checkpoint; set checkpoint_every")
-    except UsageError as error:
+    except (UsageError, ConfigError) as error:
         say(f"the job is not started again: {error}")
         return None
     wait_s, which = wait_before_start_s(starts), f"{starts + 1} of {config.elastic.restarts} (elastic.restarts)"
@@ -60,7 +60,7 @@ def without_hosts(config: Config, gone: Collection[str]) -> Config:
         gone: the lost hosts.
 
     Raises:
-        UsageError: the job cannot run there; the text says why.
+        UsageError, ConfigError: the job cannot run there; the text says why.
     """
     if not gone:
         return config

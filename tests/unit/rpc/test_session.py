@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dynamix_ps.rpc.refusals import UnprovenCallError
+from dynamix_ps.rpc.refusals import RefusalError, UnknownSessionError, UnprovenCallError
 from dynamix_ps.rpc.session import FIRST_CALL_S, ClientSession, Sessions
 from dynamix_ps.token_proof import random_number
 
@@ -87,7 +87,7 @@ def test_a_session_that_was_forgotten_begins_anew_and_its_calls_do_not_count_aga
     for _ in range(2):
         sessions.admit("m", begun(sessions).call("m")[1])
     for told in (first, client.call("m")[1]):
-        with pytest.raises(UnprovenCallError, match="greet again"):
+        with pytest.raises(UnknownSessionError, match="greet again"):
             sessions.admit("m", told)
 
 
@@ -96,11 +96,11 @@ def test_a_greeting_takes_up_no_memory_and_counts_for_a_while() -> None:
     for _ in range(100):
         sessions.greeting(random_number())
     for wrong in (bytes(104), random_number() * 3 + bytes(8), b""):
-        with pytest.raises(UnprovenCallError):
+        with pytest.raises(RefusalError):
             sessions.admit("m", wrong)
     assert len(sessions._known) == 0
     clock.now_s = FIRST_CALL_S + 1
-    with pytest.raises(UnprovenCallError, match="greet again"):
+    with pytest.raises(UnknownSessionError, match="greet again"):
         sessions.admit("m", client.call("m")[1])
     with pytest.raises(UnprovenCallError, match="32 random bytes"):
         sessions.greeting(bytes(31))
@@ -108,5 +108,5 @@ def test_a_greeting_takes_up_no_memory_and_counts_for_a_while() -> None:
 
 def test_sessions_of_an_earlier_arbitrator_are_not_known() -> None:
     client, _, _ = pair()
-    with pytest.raises(UnprovenCallError, match="greet again"):
+    with pytest.raises(UnknownSessionError, match="greet again"):
         Sessions(TOKEN, 10).admit("m", client.call("m")[1])
