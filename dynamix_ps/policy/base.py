@@ -136,8 +136,8 @@ class Learner(Protocol):
         ...
 
 
-class InnerLearner(Policy):
-    """A policy around another one. It forwards what a `Learner` is asked; without a learner inside no update is due."""
+class InnerLearner:
+    """Of a policy around another one: forwards what a `Learner` is asked; without one inside no update is due."""
 
     def __init__(self, policy: Policy) -> None:
         self.name = policy.name
