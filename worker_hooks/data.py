@@ -6,7 +6,7 @@ import math
 import zlib
 from typing import TYPE_CHECKING, Any
 
-from worker_hooks.loading.batches import NOTHING_READ, Batches, BatchStream, StreamSource, StreamWorker
+from worker_hooks.loading.batches import NOTHING_READ, Batches, BatchStream, Stream, StreamWorker
 from worker_hooks.sampling.sampler import GlobalSampler
 from worker_hooks.start import check_enough, check_order, check_place, check_unit, of_every_worker
 
@@ -54,7 +54,7 @@ class Data:
     @property
     def is_stream(self) -> bool:
         """Whether samples have no numbers."""
-        return isinstance(self.source, StreamSource)
+        return isinstance(self.source, Stream)
 
     @property
     def lengths_code(self) -> int:
@@ -78,7 +78,7 @@ class Data:
         check_unit(start, settings.config.batch.unit)
         self.pass_batch = start.pass_batch
         self._samples = source.samples_per_pass(start.pass_batch)
-        if isinstance(source, StreamSource):
+        if isinstance(source, Stream):
             here, smallest = self._session.workers.here, self._adapter.parameters.smallest_share
             reader = StreamWorker(here.start, self._session.workers.count, smallest, plans.plan_at, report_reading)
             self.stream = source.batches(start, reader)

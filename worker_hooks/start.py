@@ -18,7 +18,7 @@ from dynamix_ps.errors import TrainingError
 from dynamix_ps.messages import Plan
 from dynamix_ps.shares import shared_out
 from worker_hooks.exchange.agreement import different_parameters, name_workers
-from worker_hooks.loading.batches import StreamSource
+from worker_hooks.loading.batches import Stream
 from worker_hooks.loading.data_source import DataSource
 from worker_hooks.loading.fingerprint import ROW, Fingerprint, difference, fingerprint
 from worker_hooks.saved.checkpoint import Position
@@ -218,7 +218,7 @@ def check_parameters(comm: Comm, key: str, described: Mapping[str, str]) -> None
 def check_possible(session: Session, adapter: Adapter, source: DataSource) -> None:
     """Raises TrainingError if the settings, the data and the framework do not go together."""
     settings, workers = session.settings, session.workers
-    is_stream = isinstance(source, StreamSource)
+    is_stream = isinstance(source, Stream)
     if len(workers.here) > 1 and not adapter.computes_for_several:
         raise TrainingError(
             f"this process computes for {len(workers.here)} workers, which is not possible in "

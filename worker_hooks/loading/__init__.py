@@ -1,9 +1,9 @@
 """From sample numbers to batches, and what is measured on them. In reading order:
 
 script_errors      errors of a script that come from what the hook does differently, or from lack of memory
-batches            from sample numbers to batches, prepared ahead; batches of a stream
-data_source        where the samples of a batch come from: a data set, or a loader of the script
-loader_source      what loaders of all frameworks share
+batches            from sample numbers to batches, prepared ahead; what a stream is
+data_source        where the samples of a batch come from: a data set, a loader of the script, or a stream
+script_loaders     what loaders of all frameworks share
 drawn_order        the order that a sampler of the script draws
 shard_source       shards as the source of batches
 shard_reader       reads the shards of one worker in a thread

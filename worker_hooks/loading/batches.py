@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Generator, Iterable, Iterator,
 from contextlib import closing
 from dataclasses import dataclass
 from itertools import chain
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from dynamix_ps.errors import TrainingError
 from dynamix_ps.messages import Plan
 from worker_hooks.exchange.agreement import name_workers
-from worker_hooks.loading.data_source import DataSource, Numbers
+from worker_hooks.loading.data_source import DataSource
 from worker_hooks.loading.global_generators import derived_seed
 from worker_hooks.sampling.sampler import Cursor, GlobalSampler, Range, Step
 from worker_hooks.saved.checkpoint import Position, ShardsLeft
@@ -142,29 +142,16 @@ class Batches(ABC):
         """End what reads ahead."""
 
 
-class StreamSource(DataSource):
-    """Samples that come one after the other. Their batches know how to read ahead, so `depth` is 0."""
+@runtime_checkable
+class Stream(Protocol):
+    """A data source whose samples come one after the other. Its batches know how to read ahead, so its `depth` is 0."""
 
-    depth = 0
-
-    @abstractmethod
     def batches(self, start: Position, me: StreamWorker) -> Batches:
         """The batches of this worker from `start` on.
 
         Raises TrainingError if `start` is no place in this stream.
         """
-
-    def samples_per_pass(self, global_batch: int) -> int:
-        return 0
-
-    def numbers_once(self) -> Numbers:
-        raise TrainingError(
-            "run.evaluate() got a stream, whose samples have no numbers by which the workers could share them; pass a "
-            "data set with len(d) and d[i], for example list(stream) where it fits into memory, or shards(...)"
-        )
-
-    def load(self, batches: Iterator[Numbers], seed: int) -> Generator[Any, None, None]:
-        raise NotImplementedError("a stream has no sample numbers")
+        ...
 
 
 class BatchStream(Batches):

@@ -1,4 +1,4 @@
-"""Where the batches of a training come from: a data set, or a loader of the script (loader_source.py)."""
+"""Where the batches of a training come from: a data set, a loader of the script, or a stream."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from dynamix_ps.apportion import apportion
 from dynamix_ps.errors import TrainingError
 from worker_hooks.loading.data_set import check_map_style
+from worker_hooks.loading.drawn_order import DrawnOrder
 from worker_hooks.loading.script_errors import of_threads
 from worker_hooks.sampling.sampler import Order
 
@@ -23,38 +24,46 @@ OWN_THREAD = "open it where it is used first, in __getitem__, or say prefetch: 0
 
 
 class DataSource(ABC):
-    """Samples by number, as batches.
+    """Samples by number, as batches. Those of a stream have none (`Stream`).
 
     Attributes:
         dataset: what the samples are in.
         depth: batches that are prepared ahead.
         order: of each pass; none: a permutation that comes from the seed.
         batch_size: that the script names with the data; none: it does not.
+        drops_last: whether a pass leaves out what remains beyond whole batches.
     """
 
     dataset: Any
-    depth: int
+    depth: int = 0
     order: Order | None = None
     batch_size: int | None = None
+    drops_last = False
+
+    @property
+    def drawn(self) -> DrawnOrder | None:
+        """The order, where only a sampler of the script knows it."""
+        return self.order if isinstance(self.order, DrawnOrder) else None
 
     @abstractmethod
     def check(self) -> None:
         """Raises TrainingError, which says what to do instead, unless a training can take its batches from here."""
 
     @abstractmethod
-    def samples_per_pass(self, global_batch: int) -> int:
-        """Samples in one pass, where the first global batch has so many. Call `check` before."""
-
-    @abstractmethod
     def fetch(self, numbers: Numbers) -> Any:
         """One batch of these samples. Without numbers: two samples, which will count for nothing."""
 
-    @abstractmethod
     def load(self, batches: Iterator[Numbers], seed: int) -> Generator[Any, None, None]:
         """The batches of these samples, in order. Takes up to `depth` of `batches` ahead.
 
         `seed`: of random numbers in processes that load.
         """
+        raise NotImplementedError("a stream has no sample numbers")
+
+    def samples_per_pass(self, global_batch: int) -> int:
+        """Samples in one pass, where the first global batch has so many; 0: of a stream. Call `check` before."""
+        samples = len(self.dataset) if self.drawn is None else self.drawn.length
+        return samples - samples % global_batch if self.drops_last else samples
 
     @property
     def samples_compared(self) -> int:
@@ -63,7 +72,10 @@ class DataSource(ABC):
 
     def numbers_once(self) -> Numbers:
         """The samples of one pass, for an evaluation. Call `check` before."""
-        return np.arange(len(self.dataset), dtype=np.int64)
+        if self.drawn is None:
+            return np.arange(len(self.dataset), dtype=np.int64)
+        self.drawn.rewind()
+        return self.drawn.first
 
     def part(self, shares: Sequence[int], here: range, batch_size: int) -> tuple[int, Iterator[tuple[int, Any]]]:
         """What the workers `here` of this process score in an evaluation. Call `check` before.
@@ -91,10 +103,12 @@ class DataSource(ABC):
     def code_of_pass(self, seed: int, epoch: int) -> int:
         """A number that is equal on two workers exactly if a sampler of the script has drawn the same order for this
         pass on both; 0 where none has."""
-        return 0
+        return 0 if self.drawn is None else self.drawn.code(seed, epoch)
 
-    def forget(self, epoch: int) -> None:  # noqa: B027  # most remember nothing
+    def forget(self, epoch: int) -> None:
         """The passes before this one are over: nothing of them will be asked for again."""
+        if self.drawn is not None:
+            self.drawn.forget(epoch)
 
     def close(self) -> None:  # noqa: B027  # most have nothing to end
         """End processes that stay from pass to pass."""
@@ -109,9 +123,6 @@ class DataSetSource(DataSource):
 
     def check(self) -> None:
         check_map_style(self.dataset)
-
-    def samples_per_pass(self, global_batch: int) -> int:
-        return len(self.dataset)
 
     def fetch(self, numbers: Numbers) -> Any:
         return self._fetch(self.dataset, numbers)

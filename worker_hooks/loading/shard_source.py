@@ -8,8 +8,8 @@ from typing import Any
 
 from dynamix_ps.apportion import apportion
 from dynamix_ps.errors import TrainingError
-from worker_hooks.loading.batches import Batches, StreamSource, StreamWorker
-from worker_hooks.loading.data_source import Numbers
+from worker_hooks.loading.batches import Batches, StreamWorker
+from worker_hooks.loading.data_source import DataSource, Numbers
 from worker_hooks.loading.shard_stream import ShardStream
 from worker_hooks.sampling.shard_list import Shards
 from worker_hooks.saved.checkpoint import Position
@@ -17,7 +17,7 @@ from worker_hooks.saved.checkpoint import Position
 Collate = Callable[[list[Any]], Any]  # makes a batch of its samples
 
 
-class ShardSource(StreamSource):
+class ShardSource(DataSource):
     """Shards of which every worker reads some."""
 
     def __init__(self, shards: Shards, collate: Collate) -> None:
@@ -25,6 +25,9 @@ class ShardSource(StreamSource):
 
     def check(self) -> None:
         """The list was checked when it was made; samples are checked when they are read."""
+
+    def samples_per_pass(self, global_batch: int) -> int:
+        return 0
 
     def fetch(self, numbers: Numbers) -> Any:
         """What workers compare: the lists of shards, and the first sample of these and of what follows them."""

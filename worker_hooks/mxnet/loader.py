@@ -22,16 +22,16 @@ from mxnet.gluon.data import BatchSampler, DataLoader, RandomSampler, Sequential
 from mxnet.gluon.data import dataloader as gluon_loading
 
 from dynamix_ps.errors import TrainingError
-from worker_hooks.loading.data_source import Numbers, begun_ahead, fetched_ahead
+from worker_hooks.loading.data_source import DataSource, Numbers, begun_ahead, fetched_ahead
 from worker_hooks.loading.drawn_order import DrawnOrder, in_order
 from worker_hooks.loading.global_generators import derived_seed
-from worker_hooks.loading.loader_source import LoaderSource, end_with_parent, gives_a_part, refused
+from worker_hooks.loading.script_loaders import chosen_from, end_with_parent, gives_a_part, put_in_order, refused
 from worker_hooks.sampling.sampler import Order, Permutation
 
 _ENDING_S = 2.0  # a process has lost its connections, and is not gone yet
 
 
-class GluonLoader(LoaderSource):
+class GluonLoader(DataSource):
     """A `gluon.data.DataLoader`. One with `num_workers=0` loads in a thread, `prefetch` batches ahead."""
 
     def __init__(self, loader: DataLoader, prefetch: int, seed: int) -> None:
@@ -45,6 +45,10 @@ class GluonLoader(LoaderSource):
         size = getattr(cutter, "_batch_size", None)
         self.batch_size = size if isinstance(size, int) else None
         self.drops_last = plain and cutter._last_batch == "discard"
+
+    def check(self) -> None:
+        self._check_loader()
+        put_in_order(self, self._own_order)
 
     def _check_loader(self) -> None:
         loader = self.loader
@@ -80,7 +84,7 @@ class GluonLoader(LoaderSource):
 
     def _begin(self, numbers: Numbers, seed: int) -> Callable[[], Any]:
         """Start to load a batch; returns what waits for it. `seed`: of random numbers in a process of the loader."""
-        loader, chosen = self.loader, self._chosen(numbers)
+        loader, chosen = self.loader, chosen_from(self, numbers)
         if self._pool is None:
             return lambda: self._pinned(loader._batchify_fn([self.dataset[number] for number in chosen]))
         if loader._thread_pool:

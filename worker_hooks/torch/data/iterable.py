@@ -10,9 +10,9 @@ import torch
 from torch.utils.data import DataLoader, IterableDataset
 
 from dynamix_ps.errors import TrainingError
-from worker_hooks.loading.batches import Batches, StreamSource, StreamWorker
+from worker_hooks.loading.batches import Batches, StreamWorker
 from worker_hooks.loading.common_stream import CommonStream
-from worker_hooks.loading.data_source import Numbers
+from worker_hooks.loading.data_source import DataSource, Numbers
 from worker_hooks.loading.global_generators import derived_seed
 from worker_hooks.saved.checkpoint import Position
 from worker_hooks.torch.data.batches import pinned, stack
@@ -20,7 +20,7 @@ from worker_hooks.torch.data.loader import InLoaderProcess
 from worker_hooks.torch.data.shard_processes import CHUNK
 
 
-class IterableSource(StreamSource):
+class IterableSource(DataSource):
     """Reads in a thread, or in the processes of a loader where there are some."""
 
     def __init__(self, data: IterableDataset[Any] | DataLoader[Any]) -> None:
@@ -50,8 +50,17 @@ class IterableSource(StreamSource):
     def samples_compared(self) -> int:
         return 0  # a stream may be read only once; CommonStream compares what it reads
 
+    def samples_per_pass(self, global_batch: int) -> int:
+        return 0
+
     def fetch(self, numbers: Numbers) -> Any:
         raise NotImplementedError("a stream has no sample numbers")
+
+    def numbers_once(self) -> Numbers:
+        raise TrainingError(
+            "run.evaluate() got a stream, whose samples have no numbers by which the workers could share them; pass a "
+            "data set with len(d) and d[i], for example list(stream) where it fits into memory, or shards(...)"
+        )
 
     def batches(self, start: Position, me: StreamWorker) -> Batches:
         def open_pass(epoch: int) -> Iterator[Any]:

@@ -8,21 +8,22 @@ ahead, so a new plan takes effect so many iterations later.
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator
+from functools import partial
 from typing import Any
 
 import torch
 from torch.utils.data import BatchSampler, DataLoader, RandomSampler, Sampler, SequentialSampler
 
 from dynamix_ps.errors import TrainingError
-from worker_hooks.loading.data_source import Numbers, fetched_ahead
+from worker_hooks.loading.data_source import DataSource, Numbers, fetched_ahead
 from worker_hooks.loading.drawn_order import DrawnOrder, in_order
-from worker_hooks.loading.loader_source import LoaderSource, end_with_parent, gives_a_part, refused
+from worker_hooks.loading.script_loaders import chosen_from, end_with_parent, gives_a_part, put_in_order, refused
 from worker_hooks.sampling.sampler import Order, Permutation
 
 CLOSED = "the run of this batch sampler is closed; attach again, and make a loader for that run"
 
 
-class TorchLoader(LoaderSource):
+class TorchLoader(DataSource):
     """A `torch.utils.data.DataLoader`. One without worker processes loads in a thread, `prefetch` batches ahead."""
 
     def __init__(self, loader: DataLoader[Any], prefetch: int, seed: int) -> None:
@@ -38,8 +39,9 @@ class TorchLoader(LoaderSource):
         self._generator = torch.Generator()
         self._lasting: DataLoader[Any] | None = None  # with persistent workers
 
-    def _check_loader(self) -> None:
+    def check(self) -> None:
         check_loader(self.loader)
+        put_in_order(self, self._own_order)
 
     def _own_order(self) -> Order:
         sampler, length = sampler_of(self.loader), len(self.dataset)
@@ -52,7 +54,7 @@ class TorchLoader(LoaderSource):
     def fetch(self, numbers: Numbers) -> Any:
         """In a process of its own where the loader uses processes: a data set may open files where it is first used."""
         self._generator.manual_seed(0)
-        batches = iter(self._loader_of([self._chosen(numbers)], min(self._processes, 1), lasting=False))
+        batches = iter(self._loader_of([chosen_from(self, numbers)], min(self._processes, 1), lasting=False))
         return next(batches)
 
     def load(self, batches: Iterator[Numbers], seed: int) -> Generator[Any, None, None]:
@@ -60,7 +62,7 @@ class TorchLoader(LoaderSource):
             yield from fetched_ahead(self.fetch, batches, self._prefetch)
             return
         self._generator.manual_seed(seed)
-        self._handed.batches = map(self._chosen, batches)
+        self._handed.batches = map(partial(chosen_from, self), batches)
         lasting = self._processes > 0 and self.loader.persistent_workers
         loader = self._lasting
         if loader is None:
