@@ -30,6 +30,7 @@ addresses        host and port as one text, and whether a port can be had there
 cgroups          reads the control groups of this process
 own_process      starts a process that imports nothing from its working folder
 one_thread       environment for processes that need one thread for their matrix products
+packages         which Python packages are installed
 open_files       the limit on open files, and files in reserve
 parts            loads what may have been taken away, by its name
 token_proof      how two processes prove that they know the token of the run

@@ -87,7 +87,7 @@ class Settings:
             "bucket_bytes": str(self.config.bucket_bytes),
             "policy.name": "stigmergy" if own else "another one",
             **{f"policy.stigmergy.{name}": f"{value!r}" for name, value in own.items()},
-            **(self._shared_if_elastic if self.config.elastic.min_workers is not None else {}),
+            **(self._shared_if_elastic if self.config.is_elastic else {}),
         }
 
     @property

@@ -31,7 +31,7 @@ class WorkerPlaces:
             retired: processes that were replaced, by rank and incarnation.
         """
         self._keep = config.elastic.keep
-        self._is_elastic = config.elastic.min_workers is not None
+        self._is_elastic = config.is_elastic
         self._slot_sizes = [worker.batch for worker in config.cluster.workers]
         self._bounds = tuple(map(config.bounds, range(len(self._slot_sizes))))
         unplanned = (rank for rank, size in enumerate(plan.batch_sizes) if not size)

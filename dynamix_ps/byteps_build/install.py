@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import importlib.util
 import json
 import os
@@ -14,6 +13,7 @@ from pathlib import Path
 from dynamix_ps import own_process
 from dynamix_ps.byteps_build.recipe import MARKER, sources_digest
 from dynamix_ps.errors import BuildError
+from dynamix_ps.packages import installed_version
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,10 +44,7 @@ def installed_info() -> InstalledInfo:
     if spec is None or spec.origin is None:
         return InstalledInfo()
     folder = Path(spec.origin).parent
-    try:
-        version = importlib.metadata.version("byteps")
-    except importlib.metadata.PackageNotFoundError:
-        version = "unknown"
+    version = installed_version("byteps") or "unknown"
     plugins = tuple(name for name in ("torch", "mxnet", "tensorflow") if any((folder / name).glob("c_lib*.so")))
     marker = folder / MARKER
     if not marker.is_file():

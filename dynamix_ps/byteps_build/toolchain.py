@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import importlib.metadata
 import os
 import platform
 import shutil
@@ -14,6 +13,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from dynamix_ps.errors import BuildError
+from dynamix_ps.packages import installed_version
 
 BUILD_BYTES = 500_000_000  # space that a build needs in TMPDIR
 CACHE_BYTES = 50_000_000  # source package, wheel and log
@@ -56,7 +56,7 @@ def check() -> Toolchain:
     return Toolchain(
         python=f"{sys.implementation.cache_tag}-{platform.machine()}",
         torch=_package("torch", "pip install torch"),
-        mxnet=_version("mxnet") or "",
+        mxnet=installed_version("mxnet") or "",
         compiler=_compiler_version(compiler),
         cpu=_cpu(),
     )
@@ -91,20 +91,13 @@ def _compiler_version(compiler: str) -> str:
 
 
 def _package(name: str, next_step: str) -> str:
-    version = _version(name)
+    version = installed_version(name)
     if version is None:
         raise BuildError(
             f"the Python package {name} is not installed in {sys.prefix}, and BytePS is built against it.\n"
             f"Next: {next_step}"
         )
     return version
-
-
-def _version(name: str) -> str | None:
-    try:
-        return importlib.metadata.version(name)
-    except importlib.metadata.PackageNotFoundError:
-        return None
 
 
 def _cpu() -> str:

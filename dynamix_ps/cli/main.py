@@ -12,6 +12,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from dynamix_ps.exit_codes import MEANINGS, exit_code_of
+from dynamix_ps.packages import installed_version
 from dynamix_ps.parts import load
 
 # name: (module with `command`, which may be missing; one line for --help)
@@ -57,13 +58,6 @@ def _lines() -> list[tuple[str, str]]:
     return ours + [(name, f"Of the package {point.module.partition('.')[0]}.") for name, point in _plugins().items()]
 
 
-def _version() -> str:
-    try:
-        return importlib.metadata.version("dynamix-ps")
-    except importlib.metadata.PackageNotFoundError:
-        return "from a checkout that is not installed"
-
-
 class _LazyGroup(click.Group):
     """Knows its commands by name; `dynamix --help` imports none of them."""
 
@@ -104,7 +98,7 @@ class _LazyGroup(click.Group):
 
 
 @click.group(cls=_LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(_version(), prog_name="dynamix")
+@click.version_option(installed_version("dynamix-ps") or "from a checkout that is not installed", prog_name="dynamix")
 def cli() -> None:
     """Distributed training on BytePS in which every worker has its own batch size, adapted while training runs."""
 

@@ -600,6 +600,11 @@ class Config(_Section):
         """How many workers the job begins with."""
         return len(self.cluster.workers) - len(self.later)
 
+    @property
+    def is_elastic(self) -> bool:
+        """Whether workers and servers may come and go while the others train."""
+        return self.elastic.min_workers is not None
+
     def accepted_bounds(self, rank: int) -> tuple[int, int]:
         """Bounds of what a plan may have for a worker: those of `bounds`, and 0 where workers come and go."""
         low, high = self.bounds(rank)

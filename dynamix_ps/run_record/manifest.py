@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import json
 import os
 import platform
@@ -16,6 +15,7 @@ from typing import Any
 import psutil
 
 from dynamix_ps.config.schema import Config
+from dynamix_ps.packages import installed_version
 from dynamix_ps.run_record.run_folder import RunFolder, write_private_if_secret
 
 _PACKAGES = ("torch", "mxnet", "numpy", "byteps", "grpcio", "protobuf", "pydantic")
@@ -43,7 +43,7 @@ def write_manifest(folder: RunFolder, config: Config, argv: Sequence[str]) -> di
 
 def versions() -> dict[str, str | None]:
     """Installed versions by distribution name; null where a distribution is not installed."""
-    found = {name: _version(name) for name in (_OWN_PACKAGE, *_PACKAGES)}
+    found = {name: installed_version(name) for name in (_OWN_PACKAGE, *_PACKAGES)}
     return {"python": platform.python_version(), **found}
 
 
@@ -58,13 +58,6 @@ def machine() -> dict[str, Any]:
         "kernel": platform.release(),
         "system": platform.platform(),
     }
-
-
-def _version(distribution: str) -> str | None:
-    try:
-        return importlib.metadata.version(distribution)
-    except importlib.metadata.PackageNotFoundError:
-        return None
 
 
 def _cpu_model(cpuinfo: Path) -> str | None:

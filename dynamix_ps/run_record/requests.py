@@ -6,6 +6,7 @@ import json
 import time
 from typing import NamedTuple
 
+from dynamix_ps.errors import EnvironmentNotReady
 from dynamix_ps.run_record.json_lines import JsonLinesTail
 from dynamix_ps.run_record.run_folder import RunFolder
 
@@ -39,7 +40,10 @@ class Requests:
 
 
 def request(folder: RunFolder, kind: str, number: int, role: str = "worker") -> None:
-    """Have the launcher read it. Raises OSError."""
+    """Have the launcher read it. Raises EnvironmentNotReady: the run folder cannot be written."""
     line = json.dumps({**MembershipRequest(kind, number, role)._asdict(), "time_s": time.time()})
-    with folder.requests_file.open("a", encoding="utf-8") as file:
-        file.write(line + "\n")
+    try:
+        with folder.requests_file.open("a", encoding="utf-8") as file:
+            file.write(line + "\n")
+    except OSError as error:
+        raise EnvironmentNotReady(f"cannot write {folder.requests_file}: {error.strerror or error}") from error

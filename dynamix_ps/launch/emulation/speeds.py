@@ -52,32 +52,23 @@ class Emulation:
                 except OSError as error:
                     raise EnvironmentNotReady(f"emulation: cannot create {group}: {error.strerror}") from error
 
-    def engage(self) -> None:
-        """Set the limits: from now on the speeds differ.
-
-        Raises:
-            EnvironmentNotReady: the kernel refused.
-        """
-        if self.controller is not None:
-            self._limit(self.controller, self.cores)
-
     def change(self, speeds: Sequence[float]) -> None:
-        """Set other speeds, one per worker of the job, on the scale of the planned ones.
+        """Set these speeds, one per worker of the job, on the scale of the planned ones; empty: the planned ones.
 
         Raises:
-            EnvironmentNotReady: the kernel refused, or speeds do not come from quotas.
+            EnvironmentNotReady: the kernel refused, or speeds other than the planned ones do not come from quotas.
         """
         if self.controller is None:
+            if not speeds:
+                return
             raise EnvironmentNotReady(
                 f"emulation: speeds that change while training runs need CPU quotas (root, cgroups), got {self.method}"
             )
         now = zip(self.cores, self.ranks, strict=True)
-        self._limit(self.controller, [cores * speeds[rank] / self.speeds[rank] for cores, rank in now])
-
-    def _limit(self, controller: CpuController, quotas: Sequence[float]) -> None:
+        quotas = [cores * speeds[rank] / self.speeds[rank] for cores, rank in now] if speeds else self.cores
         for group, cores in zip(self.groups, quotas, strict=True):
             try:
-                controller.limit(group, cores)
+                self.controller.limit(group, cores)
             except OSError as error:
                 raise EnvironmentNotReady(f"emulation: cannot limit {group}: {error.strerror}") from error
 

@@ -9,7 +9,6 @@ its reaper removes the rest.
 
 from __future__ import annotations
 
-import importlib.metadata
 import os
 import platform
 import selectors
@@ -33,6 +32,7 @@ from dynamix_ps.launch.messages.agent_messages import (
     ToAgent,
 )
 from dynamix_ps.launch.messages.message_stream import MessageStream
+from dynamix_ps.packages import installed_version
 
 HEARTBEAT_S = 1.0
 LEASE_S = 7.0  # all is gone within 10 s of a cut: the lease, and at most 2 s to end the roles
@@ -113,10 +113,7 @@ class AgentProcess:
 
 def hello() -> Hello:
     """The first message: the versions of this installation."""
-    try:
-        version = importlib.metadata.version("dynamix-ps")
-    except importlib.metadata.PackageNotFoundError:
-        version = "unknown"
+    version = installed_version("dynamix-ps") or "unknown"
     return Hello(PROTOCOL, version, platform.python_version(), socket.gethostname(), os.getpid())
 
 

@@ -197,7 +197,7 @@ class HostAgent:
         elif isinstance(message, ForCoordinator):
             self._tell_coordinator(message, self._run_at_hand())
         elif isinstance(message, SetSpeeds):
-            self._set_speeds(message, self._run_at_hand().emulation)
+            self._run_at_hand().emulation.change(message.speeds)
         elif isinstance(message, Signal):
             self._roles.signal(message.roles, message.number)
         elif isinstance(message, CleanUp):
@@ -207,12 +207,6 @@ class HostAgent:
             self.tick()
         else:
             assert isinstance(message, Alive)
-
-    def _set_speeds(self, message: SetSpeeds, emulation: Emulation) -> None:
-        if message.speeds:
-            emulation.change(message.speeds)
-        else:
-            emulation.engage()
 
     def _run_at_hand(self) -> _Prepared:
         if self._run is None:
@@ -266,7 +260,7 @@ class HostAgent:
             own.save(certificates)
         arbitrator = host_port(run.address, message.arbitrator_port)
         run.coordinator = ArbitratorAccess(arbitrator, run.message.run_id, run.message.token, run.config.timeouts, own)
-        if run.config.elastic.min_workers is not None:
+        if run.config.is_elastic:
             # not only when the others wait for its words
             importlib.import_module("dynamix_ps.launch.host.exit_reports")
         place = RunPlace(
@@ -297,7 +291,7 @@ class HostAgent:
 
     def _fork_workers(self, workers: list[RoleSpec], config: Config, scratch: Path) -> None:
         """From now on workers are forked, where more than one will be started."""
-        if not config.launch.fork or len(workers) + (config.elastic.min_workers is not None) < 2:
+        if not config.launch.fork or len(workers) + config.is_elastic < 2:
             return
         forked = existing_server(self._environ.get(variables.FORK_SERVER, ""))
         if forked is None:

@@ -6,11 +6,13 @@ Before the start
 While the roles run
   run            prepares, supervises and concludes a run
   run_hosts      all hosts of a run: prepares them, starts all roles, receives their events
+  instructions   what each host is told before its roles start
+  host_state     what the launcher knows of a host
   role_state     what the launcher knows of a role
   elastic_hosts  the same hosts where workers and servers of an elastic job leave and join
   supervise      notices the end of the run, and stops the roles in order
   restarts       when a lost worker or server is started again
-  away_hosts     the hosts that an elastic job has lost, and when the launcher tries them again
+  away_hosts     the hosts that an elastic job goes on without, and when the launcher tries them again
   start_over     on which hosts a job that was lost as a whole begins again
   verdict        decides whether the run goes on, is complete or has failed; pure
   observe        records and shows the run while it goes on

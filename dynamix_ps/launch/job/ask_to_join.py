@@ -46,19 +46,12 @@ def ask_to_join(folder: RunFolder, number: int, role: str = "worker", patience_s
         for line in events.read():
             _check_event(line, number, role)
         if (now_s := time.monotonic()) >= ask_s:
-            _ask(folder, number, role)
+            request(folder, JOIN, number, role)
             ask_s = now_s + REPEAT_S
         if now_s > deadline_s:
             log = folder.log_file(f"{role}-{number}")
             raise TimedOut(f"{role} {number} does not take part after {patience_s:g} s; its log is {log}")
         time.sleep(_LOOK_S)
-
-
-def _ask(folder: RunFolder, number: int, role: str) -> None:
-    try:
-        request(folder, JOIN, number, role)
-    except OSError as error:
-        raise EnvironmentNotReady(f"cannot write {folder.requests_file}: {error.strerror or error}") from error
 
 
 def _check(folder: RunFolder, number: int, role: str, config: Config) -> None:

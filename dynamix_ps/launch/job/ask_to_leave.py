@@ -10,7 +10,7 @@ import time
 
 from dynamix_ps.config.load import load_config
 from dynamix_ps.config.schema import Config
-from dynamix_ps.errors import DynamixError, EnvironmentNotReady, TimedOut, UsageError
+from dynamix_ps.errors import DynamixError, TimedOut, UsageError
 from dynamix_ps.report.summary import read_told, state_of
 from dynamix_ps.run_record.json_lines import JsonLinesTail, Line
 from dynamix_ps.run_record.model import ABSENT
@@ -37,10 +37,7 @@ def ask_to_leave(folder: RunFolder, rank: int, patience_s: float = PATIENCE_S) -
     answers, ends = JsonLinesTail(folder.worker_file(rank)), JsonLinesTail(folder.events_file)
     answers.read()
     ends.read()
-    try:
-        request(folder, LEAVE, rank)
-    except OSError as error:
-        raise EnvironmentNotReady(f"cannot write {folder.requests_file}: {error.strerror or error}") from error
+    request(folder, LEAVE, rank)
     deadline_s = time.monotonic() + patience_s
     while True:
         for line in answers.read():
@@ -58,7 +55,7 @@ def ask_to_leave(folder: RunFolder, rank: int, patience_s: float = PATIENCE_S) -
 
 def check_goes_on(folder: RunFolder, config: Config) -> RunState:
     """The state of the run, from its files. Raises UsageError unless the run is elastic and goes on."""
-    if config.elastic.min_workers is None:
+    if not config.is_elastic:
         raise UsageError(
             f"{folder.path}: the others do not go on without a worker in this run; set elastic.min_workers in its "
             "cluster file"

@@ -1,4 +1,4 @@
-"""The lost hosts of an elastic job, and when the launcher tries to reach each of them again. Pure."""
+"""The hosts that an elastic job goes on without, and when the launcher tries to reach each of them again. Pure."""
 
 from __future__ import annotations
 
@@ -14,10 +14,14 @@ class AwayHosts:
 
     Args:
         patience_s: how long an attempt may take until the host is ready.
+
+    Attributes:
+        leaving: hosts that are told to end, whose workers leave.
     """
 
     def __init__(self, patience_s: float) -> None:
         self._patience_s = patience_s
+        self.leaving: set[str] = set()
         self._away: set[str] = set()
         self._failed: Counter[str] = Counter()  # how often it was lost or not back
         self._reach_s: dict[str, float] = {}  # not before this time, monotonic

@@ -5,7 +5,6 @@ Without `elastic.min_workers` in the cluster file, this module does nothing of i
 
 from __future__ import annotations
 
-import dataclasses
 import signal
 import time
 from collections.abc import Collection
@@ -14,6 +13,7 @@ from typing import Any
 from dynamix_ps.config.role_hosts import role_hosts
 from dynamix_ps.errors import DynamixError, PeerLostError
 from dynamix_ps.launch.host.process import how_it_ended
+from dynamix_ps.launch.job.host_state import HostState
 from dynamix_ps.launch.job.logs import RoleLog
 from dynamix_ps.launch.job.restarts import RestartBudget, Restarts
 from dynamix_ps.launch.job.role_state import RoleState
@@ -27,6 +27,7 @@ from dynamix_ps.launch.messages.agent_messages import (
     RoleEnded,
     StartAgain,
 )
+from dynamix_ps.launch.messages.folder_mirror import FolderReceiver
 from dynamix_ps.launch.roles.plan import JobRole
 from dynamix_ps.run_record.requests import JOIN, Requests
 
@@ -36,24 +37,21 @@ class ElasticHosts(RunHosts):
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
-        self._is_elastic = self._config.elastic.min_workers is not None
         self._restarts = Restarts(self._config.elastic.restarts)
         self._scheduler_restarts = RestartBudget()
-        self._scheduler_due_s: float | None = None  # when a lost one is started again
         self._requests = Requests(self._folder)
         self._asked_to_leave = 0  # how many times workers were
-        self._leaving: set[str] = set()  # hosts that are told to end, whose workers leave
         self._job_ends = False
 
     @property
     def given_up(self) -> frozenset[str]:
         """Hosts that were lost or got a notice to end, and are not back."""
-        gone = {*self._leaving, *self.lost}
+        gone = {*self._away.leaving, *self.lost}
         return frozenset(name for name in self.names if name in gone or name in self._away)
 
     def pass_requests_on(self) -> None:
         """Pass on the requests of users: workers that leave, workers and servers that join."""
-        if not self._is_elastic:
+        if not self._config.is_elastic:
             return
         for asked in self._requests.read():
             if asked.kind == JOIN:
@@ -68,14 +66,15 @@ class ElasticHosts(RunHosts):
     @property
     def awaits_scheduler(self) -> bool:
         """Whether the scheduler is lost and will be started again."""
-        return self._scheduler_due_s is not None
+        return self._scheduler_restarts.due_s is not None
 
     def restart_scheduler(self) -> None:
         """Start a lost scheduler again when it is due and a running role needs it for an orderly end."""
-        if self._scheduler_due_s is None or time.monotonic() < self._scheduler_due_s:
+        due_s = self._scheduler_restarts.due_s
+        if due_s is None or time.monotonic() < due_s:
             return
         if any(state.running and state.role.role in ("worker", "server") for state in self.roles.values()):
-            self._scheduler_due_s = None
+            self._scheduler_restarts.due_s = None
             (state,) = (state for state in self.roles.values() if state.role.role == "scheduler")
             self._start_again(state.role.name, state.starts + 1)
 
@@ -91,13 +90,13 @@ class ElasticHosts(RunHosts):
             host = self.roles[name].role.host
             if host in self._away or self._links[host].lost:
                 self._away.wait_for(host, name, starts)
-            elif host not in self._leaving:
+            elif host not in self._away.leaving:
                 self._start_again(name, starts)
         for host in self._away.to_reach(now_s):
             self._reach_again(host)
         for host in self._away.awaited:
-            if host in self._ready:
-                self._welcome(host)
+            if (ready := self._states[host].ready) is not None:
+                self._welcome(host, ready.address)
             elif reason := self._links[host].lost:
                 self._give_up(host, reason)
             elif self._away.is_late(host, now_s):
@@ -113,7 +112,7 @@ class ElasticHosts(RunHosts):
     def end_job(self) -> None:
         """The launcher ends the job: from now on a role that ends is not lost, and no worker leaves."""
         self._job_ends = True
-        if not self._is_elastic or not any(s.running and s.role.role == "worker" for s in self.roles.values()):
+        if not self._config.is_elastic or not any(s.running and s.role.role == "worker" for s in self.roles.values()):
             return
         self._tell("stopping")
         mark = self._folder.end_mark
@@ -139,27 +138,23 @@ class ElasticHosts(RunHosts):
 
     def _reach_again(self, host: str) -> None:
         """Start a new agent on a host that has lost its agent."""
-        self._leaving.discard(host)
-        self._finished.discard(host)
-        self._ready.pop(host, None)
-        if (receiver := self._receivers.pop(host, None)) is not None:
-            receiver.close()
+        self._away.leaving.discard(host)
+        self._states[host].files.close()
+        self._states[host] = HostState(FolderReceiver(self._folder.path))
         try:
             self._links.reach_again(host)
         except DynamixError as error:
             self._give_up(host, str(error))
             return
         link = self._links[host]
-        link.send(self._preparation(host, link.shares_run_folder, self._run_id, self._token, resume=None))
+        link.send(self._instructions.prepare(host, link.shares_run_folder, resume=None))
 
-    def _welcome(self, host: str) -> None:
+    def _welcome(self, host: str, address: str) -> None:
         """A host is back and ready: start the roles that are due there."""
-        link, address = self._links[host], self._ready[host].address
-        addresses = {**self._begun.addresses, host: address}
-        self._begun = dataclasses.replace(self._begun, addresses=addresses)
-        link.send(dataclasses.replace(self._begun, certificates=self._certificates_for(address), late=True))
-        if self._speeds is not None:
-            link.send(self._speeds)
+        link = self._links[host]
+        link.send(self._instructions.begin(host, address, late=True))
+        if self._instructions.speeds is not None:
+            link.send(self._instructions.speeds)
         for name, starts in self._away.back(host).items():
             self._start_again(name, starts)
 
@@ -176,12 +171,12 @@ class ElasticHosts(RunHosts):
         """A host got a notice to end: its workers leave if the others can go on, else the run ends."""
         running = [state.role for state in self.roles.values() if state.running]
         here = [role for role in running if role.host == host]
-        stay = [role for role in running if role.role == "worker" and role.host not in (host, *self._leaving)]
-        least = self._config.elastic.min_workers or 0
+        stay = [role for role in running if role.role == "worker" and role.host not in (host, *self._away.leaving)]
+        least = self._config.elastic.min_workers
         is_starting = not here and not self._has_ended(host)
-        if not self._is_elastic or is_starting or any(role.role != "worker" for role in here) or len(stay) < least:
+        if least is None or is_starting or any(role.role != "worker" for role in here) or len(stay) < least:
             return super()._notice(host, notice)
-        self._leaving.add(host)
+        self._away.leaving.add(host)
         self._tell("host_leaves", host=host, signal=notice.signal, ranks=[role.rank for role in here])
         for role in here:
             self._ask_to_leave(role)
@@ -190,7 +185,7 @@ class ElasticHosts(RunHosts):
     def _ended(self, state: RoleState, message: RoleEnded) -> None:
         super()._ended(state, message)
         role = state.role
-        if self._is_elastic and message.exit_code != 0:
+        if self._config.is_elastic and message.exit_code != 0:
             if role.number is not None:
                 self._tell_coordinator(role)
             if not self._job_ends:
@@ -205,17 +200,12 @@ class ElasticHosts(RunHosts):
             self._tell("role_ended", **who, exit_code=message.exit_code, ended_s=time.time() - message.ago_s)
             self._plan_restart(state)
         elif role.role == "scheduler":
-            self._await_scheduler(message.exit_code)
-
-    def _await_scheduler(self, exit_code: int) -> None:
-        now_s = time.monotonic()
-        delay_s = self._scheduler_restarts.next_delay_s(now_s)
-        self._scheduler_due_s = None if delay_s is None else now_s + delay_s
-        self._tell("scheduler_exit", how=how_it_ended(exit_code), restart_in_s=delay_s)
+            delay_s = self._scheduler_restarts.next_delay_s(time.monotonic())
+            self._tell("scheduler_exit", how=how_it_ended(message.exit_code), restart_in_s=delay_s)
 
     def _let_go(self, host: str) -> None:
         """Let a host that got a notice to end clean up, once nothing runs there."""
-        if host in self._leaving and self._has_ended(host):
+        if host in self._away.leaving and self._has_ended(host):
             self._links[host].send(CleanUp())
 
     def _has_ended(self, host: str) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from typing import Protocol
 
 from dynamix_ps.launch.job.shown_output import PrefixedOutput
 from dynamix_ps.launch.job.verdict import RunProgress
@@ -17,14 +16,6 @@ from dynamix_ps.run_record.model import WorkerState
 REFRESH_S = 0.5
 
 
-class EmulatedSpeeds(Speeds, Protocol):
-    """The part of RunHosts that is used here."""
-
-    def engage(self) -> None:
-        """Emulate the planned speeds from now on. Raises DynamixError on refusal."""
-        ...
-
-
 class Observer:
     """The supervisor calls it. A full disk never ends the run; `problem` says that the record is incomplete."""
 
@@ -32,7 +23,7 @@ class Observer:
         self,
         recorder: Recorder,
         live: LiveView,
-        speeds: EmulatedSpeeds,
+        speeds: Speeds,
         placement: Placement,
         output: PrefixedOutput,
     ) -> None:
@@ -58,7 +49,7 @@ class Observer:
         now_s = time.time()  # the clock of the workers' lines
         if self._engaged_s is None and len(progress.started) >= self._recorder.config.first_workers:
             # Not earlier: with a quota of a fifth of a core, the import of torch takes many seconds.
-            self._speeds.engage()
+            self._speeds.change(())
             self._engaged_s = now_s
         if self._engaged_s is not None and not progress.finished:
             trained_s = now_s - self._engaged_s - self._recorder.state.progress.paused_s(now_s)

@@ -70,7 +70,12 @@ class RestartBudget:
 
     Every job needs the scheduler and the arbitrator. The first restart within the window comes after `first_delay_s`,
     every further one after twice as long.
+
+    Attributes:
+        due_s: when the next start is due; None: none is, or there are no more. The caller resets it with the start.
     """
+
+    due_s: float | None = None
 
     def __init__(self, restarts: int = 5, window_s: float = 60.0, first_delay_s: float = 0.5) -> None:
         self._restarts, self._window_s, self._first_delay_s = restarts, window_s, first_delay_s
@@ -80,8 +85,10 @@ class RestartBudget:
         """Seconds to wait before the next start; none: do not start the role again. Call this once per failure."""
         while self._recent and now_s - self._recent[0] >= self._window_s:
             self._recent.popleft()
+        self.due_s = None
         if len(self._recent) >= self._restarts:
             return None
         delay_s = self._first_delay_s * 2.0 ** len(self._recent)
         self._recent.append(now_s)
+        self.due_s = now_s + delay_s
         return delay_s

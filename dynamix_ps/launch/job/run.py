@@ -221,8 +221,7 @@ class _Run:
             if is_exposed(self._config):
                 self._recorder.event("degraded", what="encryption", detail=EXPOSED)
             observer = Observer(self._recorder, live, hosts, self._placement, show)
-            elastic = self._config.elastic.min_workers is not None
-            limits = Limits.of(self._config.timeouts, len(hosts.names), elastic)
+            limits = Limits.of(self._config.timeouts, len(hosts.names), self._config.is_elastic)
             supervisor = Supervisor(hosts, show, observer, self._interrupts, limits)
             ending = supervisor.run()
         self._last_lines = {name: supervisor.last_lines(name) for name in ending.culprits}

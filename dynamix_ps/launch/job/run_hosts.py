@@ -2,30 +2,28 @@
 
 from __future__ import annotations
 
-import dataclasses
 import os
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from dynamix_ps.config.load import dump_config
-from dynamix_ps.config.role_hosts import address_of, role_hosts
+from dynamix_ps.config.role_hosts import role_hosts
 from dynamix_ps.config.schema import Config
 from dynamix_ps.errors import DynamixError, EnvironmentNotReady
 from dynamix_ps.launch.job.away_hosts import AwayHosts
+from dynamix_ps.launch.job.host_state import HostState
+from dynamix_ps.launch.job.instructions import Instructions, arriving
 from dynamix_ps.launch.job.interrupts import Interrupts
 from dynamix_ps.launch.job.logs import RoleLog
 from dynamix_ps.launch.job.role_state import RoleState
 from dynamix_ps.launch.job.shown_output import Show
 from dynamix_ps.launch.messages.agent_messages import (
     Alive,
-    Begin,
     CleanedUp,
     CleanUp,
     FilePart,
     FromAgent,
     Notice,
-    Prepare,
     Prepared,
     RequestRefused,
     RoleEnded,
@@ -82,18 +80,16 @@ class RunHosts:
         authority: Authority | None = None,
     ) -> None:
         self._config, self._folder = config, folder
-        self._events, self._show, self._interrupts, self._authority = events, show, interrupts, authority
+        self._events, self._show, self._interrupts = events, show, interrupts
+        self._instructions = Instructions(config, folder, authority)
         self.names = hosts_with_roles(config)
         self.roles = {role.name: RoleState(role, RoleLog(folder.log_file(role.name))) for role in job_roles(config)}
         self._links = HostLinks(target, self._receive)
         self._inspection: Inspection | None = None  # while it goes on
-        self._ready: dict[str, Prepared] = {}
-        self._finished: set[str] = set()
-        self._receivers: dict[str, FolderReceiver] = {}  # by host
+        self._states = {name: HostState(FolderReceiver(folder.path)) for name in self.names}
         self._news_s = 0.0  # monotonic
         self._refusal: HostRefused | None = None  # the first one
         self._away = AwayHosts(PREPARE_S)  # none, in such a job
-        self._speeds: SetSpeeds | None = None  # as told last
         self.problem: str | None = None  # why part of the record is lost
 
     @property
@@ -103,7 +99,12 @@ class RunHosts:
         Hosts that an elastic job goes on without are left out.
         """
         lost = self._links.lost.items()
-        return {name: reason for name, reason in lost if name not in self._finished and name not in self._away}
+        return {name: reason for name, reason in lost if not self._states[name].finished and name not in self._away}
+
+    @property
+    def _ready(self) -> dict[str, Prepared]:
+        """What the hosts told that are ready."""
+        return {name: state.ready for name, state in self._states.items() if state.ready is not None}
 
     @property
     def emulation(self) -> str:
@@ -134,13 +135,13 @@ class RunHosts:
         """
         if not self._links:
             self._links.connect(self.names)
-        self._run_id, self._token = run_id, token
+        self._instructions.run_id, self._instructions.token = run_id, token
         for name, link in self._links.items():
-            link.send(self._preparation(name, link.shares_run_folder, run_id, token, resume))
+            link.send(self._instructions.prepare(name, link.shares_run_folder, resume))
         on_the_way: dict[str, Iterator[FilePart]] = {}  # the rest of the checkpoint, for each host that needs it
         if resume is not None:
             needing = [name for name, link in self._links.items() if not link.shares_run_folder]
-            on_the_way = {name: parts_of(resume, _arriving(resume)) for name in needing}
+            on_the_way = {name: parts_of(resume, arriving(resume)) for name in needing}
         deadline_s = time.monotonic() + PREPARE_S
         while len(self._ready) < len(self._links) or on_the_way:
             self.pump(_TICK_S)
@@ -160,31 +161,21 @@ class RunHosts:
 
     def begin(self) -> None:
         """Start all roles. Raises DynamixError when one cannot be started."""
-        home = self._ready[role_hosts(self._config.cluster).home or ""]
-        addresses = {name: ready.address for name, ready in self._ready.items()}
-        self._begun = Begin(addresses, home.port, home.arbitrator_port)
-        certificates = {name: self._certificates_for(address) for name, address in addresses.items()}
+        ready, messages = self._ready, []
+        self._instructions.all_ready(ready, ready[role_hosts(self._config.cluster).home or ""])
         for name, link in self._links.items():
-            link.send(dataclasses.replace(self._begun, certificates=certificates[name]))
+            messages.append((link, self._instructions.begin(name, ready[name].address)))
+            self.pump(0.0)  # many certificates take a while, in which the agents must hear of the launcher
+        for link, message in messages:
+            link.send(message)
         self.check()
-
-    def _certificates_for(self, address: str) -> dict[str, str]:
-        if self._authority is None:
-            return {}
-        issued = dataclasses.asdict(self._authority.issue(address))
-        self.pump(0.0)  # many hosts take a while, in which the agents must hear of the launcher
-        return issued
-
-    def engage(self) -> None:
-        """All workers train: emulate their speeds from now on. Raises DynamixError if a host refuses."""
-        self.change(())
 
     def change(self, speeds: Sequence[float]) -> None:
         """Emulate other speeds, one per worker; empty: those of the cluster file. Raises DynamixError on refusal."""
-        self._speeds = SetSpeeds(tuple(speeds))
+        self._instructions.speeds = message = SetSpeeds(tuple(speeds))
         for name, link in self._links.items():
             if name not in self._away:
-                link.send(self._speeds)
+                link.send(message)
         self.check()
 
     def signal(self, names: Iterable[str], number: int) -> None:
@@ -202,11 +193,8 @@ class RunHosts:
     @property
     def unconfirmed(self) -> list[str]:
         """Hosts that have not confirmed that nothing of the run is left on them."""
-        return [
-            name
-            for name, link in self._links.items()
-            if name not in self._finished and (link.lost or name in self._ready)
-        ]
+        left = ((name, self._states[name].ready) for name in self._links if not self._states[name].finished)
+        return [name for name, ready in left if ready is not None or self._links[name].lost]
 
     def check(self) -> None:
         """Raises DynamixError if a host has refused a request."""
@@ -222,28 +210,15 @@ class RunHosts:
         for link in ready.values():
             link.send(CleanUp())
         self._news_s = time.monotonic()
-        while any(name not in self._finished and not link.lost for name, link in ready.items()):
+        while any(not self._states[name].finished and not link.lost for name, link in ready.items()):
             self.pump(_TICK_S)
             if time.monotonic() - self._news_s > _FINISH_S or self._interrupts.count >= 2:
                 break
         self._links.close()
         for state in self.roles.values():
             state.log.write(b"", final=True)
-        for receiver in self._receivers.values():
-            receiver.close()
-
-    def _preparation(self, name: str, shared: bool, run_id: str, token: str, resume: Path | None) -> Prepare:
-        came = _arriving(resume) if resume is not None and not shared else ""
-        return Prepare(
-            run_id=run_id,
-            host=name,
-            peers=tuple(address_of(self._config.cluster, other) for other in self.names if other != name),
-            cwd=os.getcwd(),
-            run_dir=str(self._folder.path) if shared else "",
-            config="" if shared else dump_config(self._config),
-            resume=str(resume) if resume is not None and shared else came,
-            token=token,
-        )
+        for host in self._states.values():
+            host.files.close()
 
     def _receive(self, host: str, message: FromAgent) -> None:
         if isinstance(message, Notice):
@@ -275,9 +250,9 @@ class RunHosts:
         elif isinstance(message, RunEvent):
             self._record(host, message)
         elif isinstance(message, Prepared):
-            self._ready[host] = message
+            self._states[host].ready = message
         elif isinstance(message, CleanedUp):
-            self._finished.add(host)
+            self._states[host].finished = True
         elif isinstance(message, RequestRefused):
             self._refused(host, message)
 
@@ -298,9 +273,7 @@ class RunHosts:
 
     def _take(self, host: str, part: FilePart) -> None:
         try:
-            if host not in self._receivers:
-                self._receivers[host] = FolderReceiver(self._folder.path)
-            self._receivers[host].take(part)
+            self._states[host].files.take(part)
         except (OSError, ValueError) as error:
             self.problem = self.problem or f"files of host {host}: {error}; part of the record is lost"
 
@@ -327,11 +300,6 @@ def _check_addresses(addresses: Mapping[str, str]) -> None:
                 f"cluster.hosts.{name}: by its routes its address is {address}, as that of {other} is; "
                 "give both the address under which the others reach it, or name one host if they are the same machine"
             )
-
-
-def _arriving(checkpoint: Path) -> str:
-    """Where a checkpoint of the launcher lies in the run folder of another host."""
-    return f"checkpoints/{checkpoint.name}"
 
 
 def _send_some(link: AgentLink, parts: Iterator[FilePart]) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import os
 import random
 import shutil
@@ -24,6 +23,7 @@ from dynamix_ps.launch.preflight.launch_checks import check_command, check_machi
 from dynamix_ps.launch.roles.authority import is_encrypted
 from dynamix_ps.launch.roles.ports import choose_ports
 from dynamix_ps.metrics.network.sources import check_levels
+from dynamix_ps.packages import installed_version
 
 _OLDEST_PYTHON = (3, 10)
 _NEEDED = (
@@ -72,7 +72,7 @@ def _python() -> Check:
 
 def _packages() -> Iterator[Check]:
     for name in _NEEDED:
-        version = _version(name)
+        version = installed_version(name)
         if version is None:
             yield Check(name, "blocker", "not installed", f"{sys.executable} -m pip install {name}")
         else:
@@ -80,10 +80,10 @@ def _packages() -> Iterator[Check]:
 
 
 def _torch() -> Check:
-    problem = _import_problem("torch") if _version("torch") else "not installed"
+    problem = _import_problem("torch") if installed_version("torch") else "not installed"
     if problem:
         return Check("torch", "blocker", problem, f"{sys.executable} -m pip install torch")
-    return Check("torch", "ok", _version("torch") or "")
+    return Check("torch", "ok", installed_version("torch") or "")
 
 
 def _toolchain(wanted: bool) -> Iterator[Check]:
@@ -112,7 +112,7 @@ def _byteps(info: InstalledInfo, needed: bool) -> Iterator[Check]:
     else:
         yield Check("byteps", "ok", f"{info.version}, built {'with' if info.cuda else 'without'} CUDA")
         yield _plugin("torch", info, status)
-        if _version("mxnet"):
+        if installed_version("mxnet"):
             yield _plugin("mxnet", info, "warning")
 
 
@@ -208,13 +208,6 @@ def _cluster(config: Config) -> Check:
         roles += f", {len(role_hosts(config.cluster).servers)} server(s)"
     later = "" if config.command else "; no command: `dynamix launch` takes it behind `--`"
     return Check("cluster file", "ok", f"{config.name}: {roles}, policy {config.policy.name}{later}")
-
-
-def _version(distribution: str) -> str | None:
-    try:
-        return importlib.metadata.version(distribution)
-    except importlib.metadata.PackageNotFoundError:
-        return None
 
 
 def _import_problem(module: str) -> str:

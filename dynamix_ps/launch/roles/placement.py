@@ -16,7 +16,10 @@ class Speeds(Protocol):
     """The emulated speeds of a run's workers."""
 
     def change(self, speeds: Sequence[float]) -> None:
-        """Set other speeds, one per worker, on the scale of the planned ones. Raises DynamixError on refusal."""
+        """Set other speeds, one per worker, on the scale of the planned ones; empty: the planned ones.
+
+        Raises DynamixError on refusal.
+        """
         ...
 
 

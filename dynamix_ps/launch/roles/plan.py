@@ -137,7 +137,7 @@ def plan_roles(config: Config, place: RunPlace, environ: Mapping[str, str], pyth
             env["DMLC_ROLE"] = role.role
         if role.role == "server":
             env["DMLC_SERVER_ID"] = str(role.number)
-        if role.number is not None and config.elastic.min_workers is not None:
+        if role.number is not None and config.is_elastic:
             env[variables.STARTS] = "0"
         if role.rank is not None:
             argv = (*launcher, *config.command)
@@ -172,7 +172,7 @@ def _common_env(config: Config, place: RunPlace, environ: Mapping[str, str], pyt
         added[variables.HOST_SUM] = "server" if place.speeds_emulated else "workers"
         if variables.SHARED_MEMORY in config.env:  # servers must know it too
             added[variables.SHARED_MEMORY] = config.env[variables.SHARED_MEMORY]
-    if config.elastic.min_workers is not None:
+    if config.is_elastic:
         added[variables.ELASTIC] = "1"
     if config.later:
         added[variables.FIRST_WORKERS] = str(config.first_workers)

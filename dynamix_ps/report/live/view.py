@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from types import TracebackType
 from typing import NamedTuple
 
 from rich.console import Console, Group, OverflowMethod, RenderableType
@@ -48,9 +47,7 @@ class LiveView:
             self._live.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._line_told = None  # the last state is due now
         self.refresh()
         if self._live is not None:

@@ -273,7 +273,7 @@ def test_doctor_takes_the_hosts_of_the_batch_job_around_it(
 
 def test_every_check_that_is_not_fine_has_a_fix(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """A machine on which everything is missing."""
-    monkeypatch.setattr(checks, "_version", lambda name: None)
+    monkeypatch.setattr(checks, "installed_version", lambda name: None)
     monkeypatch.setattr(checks.shutil, "which", lambda name: None)
     monkeypatch.setattr(checks, "installed_info", InstalledInfo)
     monkeypatch.setattr(checks, "find_controller", lambda: CpuController(0, Path(), "Permission denied"))
@@ -301,7 +301,7 @@ def test_a_byteps_that_will_not_do_is_a_blocker(info: InstalledInfo, detail: str
 
 
 def test_without_the_plugin_of_an_installed_mxnet_torch_still_trains(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(checks, "_version", lambda name: "1.9.1")
+    monkeypatch.setattr(checks, "installed_version", lambda name: "1.9.1")
     monkeypatch.setattr(checks, "_import_problem", lambda module: "")
     info = InstalledInfo("0.2.5", ("torch",), "k", "ours", sources=SOURCES)
     found = {one.name: one for one in checks._byteps(info, needed=True)}

@@ -7,7 +7,6 @@ import fcntl
 import os
 import socket
 import stat
-from types import TracebackType
 
 from dynamix_ps.errors import EnvironmentNotReady
 
@@ -44,9 +43,7 @@ class ListeningSocket:
             self.__exit__(None, None, None)
             raise
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._socket is not None:
             self._socket.close()
             with contextlib.suppress(OSError):  # its folder is gone

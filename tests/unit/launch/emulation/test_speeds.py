@@ -124,7 +124,7 @@ def test_auto_falls_back_to_the_hook_and_says_why(monkeypatch: pytest.MonkeyPatc
     assert chosen.slowdowns == (1.0, 2.0)
     assert "1x, 2x compute time (no cgroup: /sys/fs/cgroup: Permission denied)" in chosen.description
     chosen.create()
-    chosen.engage()
+    chosen.change(())
 
 
 def test_a_demanded_cgroup_that_is_not_permitted_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -144,7 +144,7 @@ def test_groups_are_made_without_a_limit_and_limited_later(tmp_path: Path) -> No
     chosen.create()
     assert [group.is_dir() for group in chosen.groups] == [True, True]
     assert not list(chosen.groups[1].iterdir())
-    chosen.engage()
+    chosen.change(())
     assert (chosen.groups[1] / "cpu.max").read_text() == "5000 20000"
     with pytest.raises(EnvironmentNotReady, match="cannot create"):
         chosen.create()
