@@ -45,6 +45,9 @@ def fields_of(item: Any) -> dict[str, Any]:
     return {name: getattr(item, name) for name in item.__slots__}
 
 
+LARGEST_VERSION = (1 << 24) - 1  # of a plan: the vote for one has 24 bits (worker_hooks/planning/plan_switch.py)
+
+
 @dataclass(frozen=True, slots=True)
 class Plan:
     """One batch size per worker (index = rank), in force from one iteration on all workers."""

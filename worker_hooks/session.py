@@ -25,9 +25,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dynamix_ps.comm import Comm, open_comm
 from dynamix_ps.messages import Plan, Registration
-from dynamix_ps.metrics.network.connection import Connection
-from dynamix_ps.metrics.network.own_sockets import opened_between, own_sockets
-from dynamix_ps.run_record.run_folder import RunFolder
 from worker_hooks.observe.account import RunAccount
 from worker_hooks.observe.reporter import Reporter, Reporting
 from worker_hooks.observe.stopwatch import NewestSum, Stopwatch, Watch
@@ -38,6 +35,8 @@ from worker_hooks.settings import Settings
 from worker_hooks.workers import Workers
 
 if TYPE_CHECKING:
+    from dynamix_ps.metrics.network.connection import Connection
+    from dynamix_ps.run_record.run_folder import RunFolder
     from worker_hooks.membership.member_process import MemberProcess
 
 logger = logging.getLogger("dynamix")
@@ -69,7 +68,11 @@ class Session:
             from worker_hooks.membership.member_process import MemberProcess
 
             self.member = MemberProcess(settings, self.comm, self.comm.elastic)
-        self.folder = RunFolder(settings.run_dir) if settings.run_dir else None
+        self.folder: RunFolder | None = None
+        if settings.run_dir:
+            from dynamix_ps.run_record.run_folder import RunFolder
+
+            self.folder = RunFolder(settings.run_dir)
         self.workers = replace(Workers.one_per_process(self.comm), told=_told_numbers(settings))
         self.reporter: Reporting = self._open_records()
         for sentence in self.comm.degradations:
@@ -212,6 +215,8 @@ def join(settings: Settings, framework: str) -> JoinedDataPlane:
     """
     take_place(os.environ)
     if settings.config.comm not in _planes:
+        from dynamix_ps.metrics.network.own_sockets import opened_between, own_sockets
+
         if note := fixed_sizes_note(os.environ):
             print(f"note: {note}", file=sys.stderr, flush=True)
         comm, before = open_comm(settings.config.comm, framework), own_sockets()

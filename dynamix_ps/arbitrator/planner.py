@@ -6,8 +6,8 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from dynamix_ps.messages import NAN, Plan
-from dynamix_ps.rpc.plan_rules import LARGEST_VERSION, Bounds
+from dynamix_ps.messages import LARGEST_VERSION, NAN, Plan
+from dynamix_ps.rpc.plan_rules import Bounds
 from dynamix_ps.shares import within_total
 
 

@@ -34,9 +34,9 @@ from dynamix_ps.arbitrator.windows import MANY, Windows
 from dynamix_ps.config.role_hosts import role_hosts
 from dynamix_ps.config.schema import Config
 from dynamix_ps.errors import EnvironmentNotReady
-from dynamix_ps.messages import PeerStatus, Plan, Registration, RoleReport, WindowRecord
+from dynamix_ps.messages import LARGEST_VERSION, PeerStatus, Plan, Registration, RoleReport, WindowRecord
 from dynamix_ps.policy.base import Policy
-from dynamix_ps.rpc.plan_rules import LARGEST_VERSION, wrong_sizes, wrong_version
+from dynamix_ps.rpc.plan_rules import wrong_sizes, wrong_version
 from dynamix_ps.rpc.refusals import MalformedMessageError
 
 if TYPE_CHECKING:

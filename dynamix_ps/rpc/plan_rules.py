@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from dynamix_ps.messages import Plan
+from dynamix_ps.messages import LARGEST_VERSION, Plan
 
 Bounds = tuple[tuple[int, int], ...]  # (smallest, largest) batch size per worker
 
-LARGEST_VERSION = (
-    1 << 24
-) - 1  # the vote for a plan has 24 bits in the gradient buffer (worker_hooks/planning/plan_switch.py)
 LARGEST_STEP = 1 << 16  # plans that a worker may miss while it is cut off; chosen by us: a plan per second for 18 hours
 
 

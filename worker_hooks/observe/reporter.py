@@ -13,13 +13,14 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
+import dynamix_ps.rpc  # noqa: F401  # before a script loads gRPC, which breaks forked children otherwise
 from dynamix_ps.errors import DEGRADED
 from dynamix_ps.messages import PeerStatus, Plan, Registration, RoleReport, WindowRecord, fields_of
-from dynamix_ps.rpc.plan_rules import Bounds
 
 if TYPE_CHECKING:
     from dynamix_ps.rpc.access import ArbitratorAccess
     from dynamix_ps.rpc.client import ArbitratorClient
+    from dynamix_ps.rpc.plan_rules import Bounds
     from dynamix_ps.run_record.run_folder import RunFolder
     from worker_hooks.observe.telemetry import Telemetry
     from worker_hooks.observe.worker_files import WorkerFiles

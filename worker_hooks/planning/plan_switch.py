@@ -14,8 +14,7 @@ from functools import lru_cache
 from typing import Any
 
 from dynamix_ps.config.schema import Keep
-from dynamix_ps.messages import Plan
-from dynamix_ps.rpc.plan_rules import LARGEST_VERSION
+from dynamix_ps.messages import LARGEST_VERSION, Plan
 from dynamix_ps.shares import Bounds, left_to_others, taken_in
 
 VERSION_BITS = LARGEST_VERSION.bit_length()

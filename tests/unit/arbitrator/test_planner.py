@@ -6,8 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dynamix_ps.arbitrator.planner import Guarded, guard, next_plan
-from dynamix_ps.messages import Plan
-from dynamix_ps.rpc.plan_rules import LARGEST_VERSION
+from dynamix_ps.messages import LARGEST_VERSION, Plan
 
 BOUNDS = ((32, 1024), (32, 1024), (0, 100))
 

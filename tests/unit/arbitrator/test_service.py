@@ -13,8 +13,7 @@ import pytest
 from dynamix_ps.arbitrator.journal import replay
 from dynamix_ps.config.schema import BatchBounds
 from dynamix_ps.errors import EnvironmentNotReady
-from dynamix_ps.messages import Plan
-from dynamix_ps.rpc.plan_rules import LARGEST_VERSION
+from dynamix_ps.messages import LARGEST_VERSION, Plan
 from dynamix_ps.rpc.refusals import (
     MalformedMessageError,
     StaleIncarnationError,

@@ -11,11 +11,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from dynamix_ps.messages import WINDOW, Plan
+from dynamix_ps.messages import LARGEST_VERSION, WINDOW, Plan
 from dynamix_ps.rpc import arbitrator_pb2 as pb
 from dynamix_ps.rpc import convert
 from dynamix_ps.rpc.calls import Calls
-from dynamix_ps.rpc.plan_rules import LARGEST_VERSION
 from dynamix_ps.rpc.refusals import MalformedMessageError, RefusalError
 from tests.control_plane import record, registration
 from tests.unit.arbitrator.service_bench import Bench, Scripted

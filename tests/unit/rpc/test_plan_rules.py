@@ -3,8 +3,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dynamix_ps.messages import Plan
-from dynamix_ps.rpc.plan_rules import LARGEST_STEP, LARGEST_VERSION, wrong_plan, wrong_version
+from dynamix_ps.messages import LARGEST_VERSION, Plan
+from dynamix_ps.rpc.plan_rules import LARGEST_STEP, wrong_plan, wrong_version
 from worker_hooks.planning.plan_switch import VERSION_BITS, PlanSwitch, agreed_version, version_bits
 
 BOUNDS = ((0, 64), (32, 1024))
