@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import atexit
+import functools
 import json
 import os
 import re
@@ -14,7 +16,9 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from dynamix_ps.config import variables
 from dynamix_ps.launch.cleanup.release import processes_of
+from dynamix_ps.launch.host.forked_roles import ForkServer
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -65,8 +69,20 @@ def run_to_end(
     )
 
 
+@functools.cache
+def fork_server() -> str:
+    """The socket of a server from which the jobs of this process fork their workers (`launch: {fork: true}`)."""
+    folder = tempfile.TemporaryDirectory(prefix="forks-")
+    server = ForkServer(Path(folder.name), environment(PYTHONUNBUFFERED="1"))
+    atexit.register(folder.cleanup)
+    atexit.register(server.close)  # called before the folder goes
+    return str(server.path)
+
+
 def dynamix(*arguments: str, cwd: Path, **changes: str) -> subprocess.Popen[str]:
     """Start `dynamix ...`; its standard error and output come in one stream."""
+    if arguments[0] == "launch":
+        changes.setdefault(variables.FORK_SERVER, fork_server())
     return begun([sys.executable, "-m", "dynamix_ps", *arguments], cwd, environment(**changes))
 
 

@@ -157,8 +157,9 @@ class Session:
         if access:
             me = Registration(self.comm.rank, uuid.uuid4().hex, socket.gethostname(), os.getpid(), plan)
             self._reporter.connect(access, me, self.settings.accepted_bounds)
-            if self.member is not None:
-                self.member.join()
+            if self.member is not None and not self.member.join():
+                missed = "not all members of the job have met in time; a worker lost before they have ends the job"
+                self.degraded("elastic", missed)
         else:
             self.reporter.event("degraded", what="arbitrator", detail="no address given; batch sizes stay as they are")
             logger.warning("mode %s but no arbitrator address: batch sizes stay as they are", self.settings.config.mode)

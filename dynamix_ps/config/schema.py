@@ -421,7 +421,7 @@ class Timeouts(_Section):
 class LaunchSection(_Section):
     """How the workers of a job are started."""
 
-    fork: bool = False
+    fork: bool = True
     """Whether the workers of a host are forked from one process that has imported torch, where they are several.
 
     A worker is a new process, which imports torch itself, where its command is no script of this Python or uses MXNet,

@@ -99,6 +99,11 @@ class WorkerMember:
         """Whether all members of the job have met, as far as this one knows."""
         return self._generation > 0
 
+    def wait_founded(self, timeout_s: float) -> bool:
+        """Wait until all members of the job have met, for so long at most. Returns whether they have."""
+        with self._mu:
+            return self._resumed.wait_for(lambda: self.founded, timeout_s)
+
     def others_left(self, slots: Collection[int]) -> None:
         """The round that is complete was the last one of these workers. Between two rounds, in the thread that trains.
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import os
 import socket
+import time
 import uuid
 from collections.abc import Callable, Collection
 from contextlib import closing
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
     from worker_hooks.membership.member import WorkerMember
     from worker_hooks.settings import Settings
 
+_FOUNDED_S = 30.0  # the arbitrator of a busy machine starts within it
+_LOOK_S = 0.5  # a worker that waits for the others sees so often whether it is to end
 _members: dict[str, WorkerMember] = {}  # by data plane, until this process ends
 
 
@@ -47,10 +50,18 @@ class MemberProcess:
         assert self._settings.arbitrator is not None, "members have met through the arbitrator"
         return self._settings.arbitrator
 
-    def join(self) -> None:
-        """From now on the arbitrator counts this worker, which is one of those that began the job."""
+    def join(self) -> bool:
+        """From now on the arbitrator counts this worker, which is one of those that began the job.
+
+        Waits until all members of the job have met. Returns whether they have in time, or training ends anyway.
+        """
         if self._member is None:
             self._join(self._process())
+        deadline_s = time.monotonic() + _FOUNDED_S
+        while time.monotonic() < deadline_s and not TERMINATION.requested:
+            if _members[self._comm.name].wait_founded(_LOOK_S):
+                return True
+        return TERMINATION.requested
 
     def _join(self, me: Process, late: bool = False) -> None:
         from worker_hooks.membership.member import become_member  # with gRPC

@@ -39,9 +39,12 @@ import dynamix_ps.torch as dynamix
 model = torch.nn.Linear(3, 1)
 data = torch.utils.data.TensorDataset(torch.randn(960, 3), torch.randn(960, 1))
 run = dynamix.attach(model, torch.optim.SGD(model.parameters(), lr=0.1), data)
-for x, y in run.batches(iterations=12):
+first = 0
+for x, y in run.batches(epochs=100_000):
     run.backward(torch.nn.functional.mse_loss(model(x), y))
     run.optimizers[0].step()
+    if len(x) > (first := first or len(x)):  # the policy has made it grow
+        break
 """
 
 

@@ -121,7 +121,8 @@ def fault(rank, iteration):
 
 def test_a_restart_enters_where_the_launcher_has_no_files_left(tmp_path: Path) -> None:
     story = story_of(tmp_path, {2: 30}, "SIGKILL", comm="gloo")
-    job = replace(story, fault=story.fault + NO_FILES.replace("KILLED", "{2: 30}")).launch()
+    fault, keys = story.fault + NO_FILES.replace("KILLED", "{2: 30}"), story.keys + "launch: {fork: false}\n"
+    job = replace(story, fault=fault, keys=keys).launch()
     output = ends(job, 0, limit_s=260)
     assert output.count("open files of the launcher") >= 1, output
     story.check([1, 0, 2, 3], rtol=1e-9)
