@@ -21,7 +21,7 @@ from dynamix_ps.config import variables
 from dynamix_ps.config.load import load_config
 from dynamix_ps.errors import UsageError
 from dynamix_ps.exit_codes import exit_code_of
-from dynamix_ps.launch.host.parent import tie_to_parent
+from dynamix_ps.launch.host.parent import tied
 from dynamix_ps.launch.host.process import how_it_ended
 from dynamix_ps.launch.job.restarts import RestartBudget
 from dynamix_ps.one_thread import ONE_THREAD
@@ -77,16 +77,14 @@ class ArbitratorWatch:
 
     def _once(self) -> int | None:
         """Run the arbitrator to its end. Returns its exit code; none if the watch is stopping and does not start it."""
-        parent = os.getpid()
         with self._lock:
             if self._stopping.is_set():
                 return None
             self._process = process = subprocess.Popen(
-                self._command,
+                # TERM, not KILL: the arbitrator completes its journal also when the scheduler is killed.
+                tied(self._command, signal.SIGTERM),
                 env={**os.environ, **ONE_THREAD},
                 stdin=subprocess.DEVNULL,
-                # TERM, not KILL: the arbitrator completes its journal also when the scheduler is killed.
-                preexec_fn=lambda: tie_to_parent(parent, signal.SIGTERM),  # noqa: PLW1509  only calls prctl and kill
             )
         return process.wait()
 

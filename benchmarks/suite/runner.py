@@ -13,7 +13,7 @@ from pathlib import Path
 
 from benchmarks.suite.grid_folder import GridFolder
 from benchmarks.suite.results import CellName, CellResult, Judged, without_run, write_result
-from dynamix_ps.launch.host.parent import tie_to_parent
+from dynamix_ps.launch.host.parent import tied
 from dynamix_ps.launch.host.process import how_it_ended
 from dynamix_ps.launch.job.interrupts import Interrupts
 
@@ -85,15 +85,13 @@ class CellRunner:
 
     def _process(self, argv: Sequence[str], output: int, limit_s: float) -> tuple[int, bool]:
         """Exit code (negative: signal), and whether the limit stopped the process."""
-        runner = os.getpid()
         process = subprocess.Popen(
-            argv,
+            tied(argv, signal.SIGTERM),
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
             start_new_session=True,
             pass_fds=self._held,
-            preexec_fn=lambda: tie_to_parent(runner, signal.SIGTERM),  # noqa: PLW1509  safe: there is one thread
         )
         ended = os.pidfd_open(process.pid)
         try:

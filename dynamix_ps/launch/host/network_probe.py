@@ -13,7 +13,7 @@ from dynamix_ps.config import variables
 from dynamix_ps.config.role_hosts import HERE
 from dynamix_ps.config.schema import Config
 from dynamix_ps.errors import EnvironmentNotReady
-from dynamix_ps.launch.host.parent import tie_to_parent
+from dynamix_ps.launch.host.parent import tied
 from dynamix_ps.launch.host.process import how_it_ended
 from dynamix_ps.launch.messages.event_log import EventLog
 from dynamix_ps.metrics.network.connection import SourceError
@@ -134,16 +134,14 @@ def _problem(path: str) -> str:
 
 def _start(path: str, owner: Mapping[str, str], log_file: Path) -> subprocess.Popen[bytes]:
     """Start a probe, with the variables of its owner, by which a clean-up of the run finds it."""
-    parent = os.getpid()
     with log_file.open("ab") as log:
         return subprocess.Popen(
-            own_process.command(_MODULE, "--private", "--socket", path),
+            tied(own_process.command(_MODULE, "--private", "--socket", path)),
             env={**os.environ, **owner, "PYTHONUNBUFFERED": "1"},
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=subprocess.STDOUT,
             start_new_session=True,
-            preexec_fn=lambda: tie_to_parent(parent),  # noqa: PLW1509  safe: this process has one thread
         )
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dynamix_ps.errors import EnvironmentNotReady
-from dynamix_ps.launch.host.parent import tie_to_parent
+from dynamix_ps.launch.host.parent import tied
 
 if TYPE_CHECKING:  # they import the whole schema of cluster files, and every role starts by way of this module
     from dynamix_ps.launch.host.forked_roles import ForkedRoles
@@ -113,24 +113,16 @@ class _NewProcess(subprocess.Popen[bytes]):
 
 
 def _as_new(spec: RoleSpec, environ: Mapping[str, str], group: Path | None) -> _NewProcess:
-    parent = os.getpid()
-
-    def enter() -> None:
-        tie_to_parent(parent)
-        if group is not None:
-            (group / "cgroup.procs").write_text(f"{os.getpid()}")
-
     try:
         return _NewProcess(
-            spec.argv,
+            tied(spec.argv, group=group),
             env=dict(environ),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             start_new_session=True,
-            preexec_fn=enter,
         )
-    except (OSError, ValueError, subprocess.SubprocessError) as error:
+    except (OSError, ValueError) as error:
         raise EnvironmentNotReady(f"{spec.name}: cannot start {spec.argv[0]}: {error}") from error
 
 

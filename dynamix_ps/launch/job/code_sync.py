@@ -19,7 +19,7 @@ from dynamix_ps.config import variables
 from dynamix_ps.config.schema import Config
 from dynamix_ps.errors import EnvironmentNotReady
 from dynamix_ps.launch.host.code_files import EXCLUDED, code_folder
-from dynamix_ps.launch.host.parent import tie_to_parent
+from dynamix_ps.launch.host.parent import tied
 from dynamix_ps.launch.host.process import how_it_ended
 from dynamix_ps.launch.targets.agent_link import Target
 from dynamix_ps.launch.targets.command_link import AgentCommand, Commands
@@ -122,14 +122,12 @@ def _run_all(waiting: list[tuple[str, AgentCommand, tuple[str, ...]]], stopped: 
 def _begin(host: str, command: AgentCommand, argv: tuple[str, ...], held: ExitStack) -> _Copy:
     """Start a copy, which ends with `held` at the latest."""
     said = held.enter_context(tempfile.TemporaryFile())  # noqa: SIM115  it is closed with `held`
-    launcher = os.getpid()
     process = subprocess.Popen(
-        argv,
+        tied(argv, signal.SIGTERM),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=said,
         start_new_session=True,  # Ctrl-C is for the launcher
-        preexec_fn=lambda: tie_to_parent(launcher, signal.SIGTERM),  # noqa: PLW1509  safe: one thread
     )
     held.callback(process.wait)
     held.callback(process.terminate)

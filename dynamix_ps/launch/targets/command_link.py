@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from dynamix_ps import own_process
 from dynamix_ps.errors import EnvironmentNotReady
 from dynamix_ps.launch.host.agent import HEARTBEAT_S, LEASE_S, hello
-from dynamix_ps.launch.host.parent import tie_to_parent
+from dynamix_ps.launch.host.parent import tied
 from dynamix_ps.launch.host.process import how_it_ended
 from dynamix_ps.launch.messages.agent_messages import Alive, Decoder, FromAgent, Hello, Message, Prepared, ToAgent
 from dynamix_ps.launch.messages.line_splitter import LineSplitter
@@ -94,17 +94,15 @@ class CommandLink:
         self._early: list[ToAgent] = []  # nothing is sent before the agent has spoken
         self._errors: deque[str] = deque(maxlen=_LAST_LINES)
         self._splitter = LineSplitter()
-        launcher = os.getpid()
         try:
             self._process = subprocess.Popen(
-                command.argv,
+                # An ssh whose link is cut does not notice the end of its input.
+                tied(command.argv, signal.SIGTERM),
                 env=None if command.environ is None else dict(command.environ),
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
                 start_new_session=True,  # Ctrl-C is for the launcher, which tells the agents
-                # An ssh whose link is cut does not notice the end of its input.
-                preexec_fn=lambda: tie_to_parent(launcher, signal.SIGTERM),  # noqa: PLW1509  safe: one thread
             )
         except OSError as error:
             raise EnvironmentNotReady(f"host {host}: cannot run {command.argv[0]}: {error.strerror}") from error
