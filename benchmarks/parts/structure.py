@@ -56,10 +56,10 @@ class Limit(NamedTuple):
 
 
 LIMITS = {
-    "lines of the product": Limit(68_210, 58_000),
-    "lines of its core": Limit(54_820, 42_000),
+    "lines of the product": Limit(68_240, 58_000),
+    "lines of its core": Limit(54_850, 42_000),
     "lines of benchmarks": Limit(22_875, 20_000),
-    "lines of tests": Limit(80_000, 60_000),
+    "lines of tests": Limit(80_700, 60_000),
     "depth of inheritance": Limit(3, 2),
     "methods of the largest class": Limit(47, 40),
     "attributes of the largest class": Limit(31, 20),
