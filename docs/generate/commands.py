@@ -1,4 +1,4 @@
-"""The reference of the command line, from the click commands and the tree of errors. Pure."""
+"""The reference of the command line, from the click commands and the errors. Pure."""
 
 from __future__ import annotations
 
