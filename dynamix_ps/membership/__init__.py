@@ -12,8 +12,8 @@ In reading order:
     coordinator      the coordinator: generations, and who comes and leaves
     round_in_flight  what a worker keeps of the round it is in
     worker_rounds    what a worker does by itself: push, complete, leave
-    following        a newcomer follows a worker until it has caught up, and enters
-    worker           a worker's side: freeze, resume, take the state
+    following        a newcomer follows a worker until it has caught up
+    worker           a worker's side: freeze, resume, take the state, let newcomers follow
     journal_file     the journal on disk; the only module here that is not pure
     server           a server's side, as the reference for the data plane
 """

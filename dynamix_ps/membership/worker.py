@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Mapping
 from typing import Any
 
 from dynamix_ps.membership.data_messages import (
@@ -11,10 +13,12 @@ from dynamix_ps.membership.data_messages import (
     Copy,
     DataMessage,
     Entered,
+    Following,
+    Part,
     Snapshot,
     Told,
 )
-from dynamix_ps.membership.following import FollowingWorker
+from dynamix_ps.membership.following import Follower, Followers
 from dynamix_ps.membership.messages import (
     COORDINATOR,
     Ended,
@@ -32,18 +36,19 @@ from dynamix_ps.membership.messages import (
 )
 from dynamix_ps.membership.round_in_flight import ProtocolError
 from dynamix_ps.membership.schedule import Schedule
-from dynamix_ps.membership.worker_rounds import Outgoing
+from dynamix_ps.membership.worker_rounds import Outgoing, WorkerRounds
 
 
-class Worker(FollowingWorker):
+class Worker(WorkerRounds):
     """Not thread safe. Calls return the messages that follow from them, in the order to be sent."""
 
     _newcomer = False
     _early: Snapshot | None = None  # of a decision that it has not heard of yet
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        """As `FollowingWorker`."""
+        """As `WorkerRounds`."""
         super().__init__(*args, **kwargs)
+        self._followers, self._follower = Followers(), Follower(self._step)
         self._closed: set[Process] = set()
 
     @property
@@ -97,7 +102,7 @@ class Worker(FollowingWorker):
             case Copy() | Told() | Entered():
                 replies = self._take_told(sender, message)
             case Caught(number):
-                self._caught(sender, number)
+                self._followers.caught(sender, self.round - number)
             case Refused(_, reason) | Ended(reason):
                 self.over = reason
         return replies
@@ -119,7 +124,8 @@ class Worker(FollowingWorker):
         if resume.generation <= self.generation or resume.generation < self._asked:
             return []  # sent again, or another change has begun
         self.generation, self._decided = resume.generation, resume
-        self._begin_again()
+        self._followers = Followers()
+        self._follower.begin_again()
         if self.schedule is None:
             return self._start(resume)
         if self.round == resume.first_round:
@@ -132,7 +138,11 @@ class Worker(FollowingWorker):
             return self._leave()
         if self.round != resume.first_round - 1:
             raise ProtocolError(f"{self.process} is in round {self.round}, and {resume.first_round} is made anew")
-        return self._ask_state(resume) if self._cut_off() else self._go_on()
+        if not self._cut_off():
+            return self._go_on()
+        if resume.donor is None:
+            raise ProtocolError(f"{self.process} needs the state before round {resume.first_round}, and nobody has it")
+        return [(resume.donor, AskState(resume.generation, resume.first_round))]
 
     def _make_anew(self, schedule: Schedule, resume: Resume) -> Outgoing:
         self.current.anew(self.generation, self._places(schedule))
@@ -145,11 +155,6 @@ class Worker(FollowingWorker):
         """It is behind, and an answer was at a server that is gone."""
         return self.round < self._decided.first_round and bool(self.current.unanswered() & self._decided.gone)
 
-    def _ask_state(self, resume: Resume) -> Outgoing:
-        if resume.donor is None:
-            raise ProtocolError(f"{self.process} needs the state before round {resume.first_round}, and nobody has it")
-        return [(resume.donor, AskState(resume.generation, resume.first_round))]
-
     # The state of the training.
 
     def _start(self, resume: Resume) -> Outgoing:
@@ -157,7 +162,9 @@ class Worker(FollowingWorker):
         if self.process in resume.founders:
             return self._enter(0, Schedule.of_founders(resume.founders, self._prefetch))
         self._newcomer = True
-        return [*(self._take(self._early) if self._early else []), *self._take_early()]
+        early, self._follower.early = self._follower.early, []
+        told = [reply for sender, message in early for reply in self._take_told(sender, message)]
+        return [*(self._take(self._early) if self._early else []), *told]
 
     def _take(self, snapshot: Snapshot) -> Outgoing:
         """Only in the generation that it is sent in: an older one may be of a round that is made anew."""
@@ -170,3 +177,47 @@ class Worker(FollowingWorker):
         ready: Outgoing = [] if self.schedule else [(COORDINATOR, Ready())]
         self.state, self._early = snapshot.state, None
         return [*ready, *self._enter(snapshot.round, snapshot.schedule)]
+
+    # Newcomers that follow.
+
+    def _version(self) -> int:
+        ready = itertools.takewhile(lambda item: self._is_ready(item[1]), sorted(self._entries.items()))
+        return max((version for version, _ in ready), default=super()._version())
+
+    def _is_ready(self, process: Process) -> bool:
+        is_new = process.role == "worker" and process not in self._decided.gone
+        return not is_new or self._followers.is_ready(process, self._leads)
+
+    @property
+    def _leads(self) -> bool:
+        return self.schedule is not None and bool(self.schedule.previous) and self._donor(self.schedule) == self.process
+
+    def _tell(self, parts: Mapping[Process, Part]) -> Outgoing:
+        told = Told(self.generation, self.round, parts, dict(self._entries))
+        return [(newcomer, told) for newcomer in sorted(self._followers.here)]
+
+    def _let_in(self, newcomers: Processes) -> Outgoing:
+        """Those that enter with the present round get what they lack; those that are offered begin to follow."""
+        messages = self._followers.enter(newcomers, self.generation, self.round)
+        if self._leads:
+            told, elsewhere = {one for one, _ in messages}, self._followers.elsewhere
+            messages += super()._let_in(newcomers.difference(told) - elsewhere)
+            known = self._followers.here.keys() | elsewhere | self._decided.gone
+            new = sorted(one for one in self._entries.values() if one.role == "worker" and one not in known)
+            self._followers.here |= dict.fromkeys(new, False)
+            messages += [(one, Copy(self.generation, self.round, self._known(), self.state)) for one in new]
+        self._followers.elsewhere -= newcomers
+        return messages
+
+    def _take_told(self, sender: Process, message: Following) -> Outgoing:
+        """This newcomer follows the sender, and enters when the sender says so."""
+        if message.generation > self.generation:
+            self._follower.early.append((sender, message))
+        if message.generation != self.generation or self.schedule or self.frozen:
+            return []
+        if not isinstance(message, Entered):
+            return self._follower.take(sender, message)
+        if (at := self._follower.at(sender, message.round)) is None:
+            return []
+        self.state, self._followers.elsewhere = at.state, message.followed
+        return [(COORDINATOR, Ready()), *self._enter(at.round, at.schedule)]

@@ -74,8 +74,8 @@ def newcomer_point(name: str, reached: Callable[[World, Worker], bool], who: str
 
 def _giver(world: World, newcomer: Worker) -> Worker:
     """Whom it follows, or would follow: the worker that leads."""
-    if newcomer._followed is not None:
-        return world.workers[newcomer._followed.worker]
+    if newcomer._follower.followed is not None:
+        return world.workers[newcomer._follower.followed.worker]
     return min(world.training, key=lambda worker: worker.process)
 
 
@@ -93,7 +93,8 @@ _WHO: Mapping[str, Callable[[World, Worker], Worker]] = {
 
 def _has_caught_up(world: World, newcomer: Worker) -> bool:
     """It may be voted in."""
-    return newcomer._followed is not None and _giver(world, newcomer)._givers.get(newcomer.process, False)
+    has_copy = newcomer._follower.followed is not None
+    return has_copy and _giver(world, newcomer)._followers.here.get(newcomer.process, False)
 
 
 def is_voted_in(world: World, newcomer: Worker) -> bool:
@@ -103,8 +104,8 @@ def is_voted_in(world: World, newcomer: Worker) -> bool:
 
 
 _FOLLOWING: Mapping[str, Callable[[World, Worker], bool]] = {
-    "has joined": lambda world, one: one.schedule is None and one._followed is None,
-    "has its copy": lambda world, one: one.schedule is None and one._followed is not None,
+    "has joined": lambda world, one: one.schedule is None and one._follower.followed is None,
+    "has its copy": lambda world, one: one.schedule is None and one._follower.followed is not None,
     "has caught up": _has_caught_up,
     "is voted in": is_voted_in,
 }

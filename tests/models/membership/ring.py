@@ -14,15 +14,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from dynamix_ps.membership.data_messages import Part
-from dynamix_ps.membership.messages import (
-    COORDINATOR,
-    Freeze,
-    Process,
-    Processes,
-    Ready,
-    Resume,
-    Suspect,
-)
+from dynamix_ps.membership.messages import COORDINATOR, Freeze, Process, Processes, Ready, Resume, Suspect
 from dynamix_ps.membership.round_in_flight import ProtocolError
 from dynamix_ps.membership.schedule import Schedule
 from dynamix_ps.membership.worker import Worker

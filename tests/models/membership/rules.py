@@ -9,6 +9,7 @@ from typing import Any
 
 from dynamix_ps.membership.coordinator import Coordinator
 from dynamix_ps.membership.data_messages import Answer, Caught, Copy, Following, Told
+from dynamix_ps.membership.following import Followed, Follower
 from dynamix_ps.membership.generations import Output
 from dynamix_ps.membership.journal import Record
 from dynamix_ps.membership.messages import Process, Processes
@@ -70,28 +71,33 @@ class LostMayEnter(Worker):
         return self.schedule.expected(self._decided.gone & self.schedule.previous)
 
 
+class _AnyFollower(Follower):
+    def begin_again(self) -> None: ...
+
+    def take(self, sender: Process, message: Copy | Told) -> Outgoing:
+        if isinstance(message, Copy) and self.followed is not None:
+            return [(sender, Caught(message.round - 1))]
+        return super().take(sender, message)
+
+    def at(self, sender: Process, number: int) -> Followed | None:
+        return self.followed if self.followed is not None and self.followed.round == number else None
+
+
 class FollowsOn(Worker):
     """A newcomer goes on with what it has of an older generation."""
 
-    def _begin_again(self) -> None:
-        followed = self._followed
-        super()._begin_again()
-        self._followed = followed
-
-    def _is_followed(self, sender: Process, number: int) -> bool:
-        return self._followed is not None and self._followed.round == number
-
-    def _take_told(self, sender: Process, message: Following) -> Outgoing:
-        if isinstance(message, Copy) and self._followed is not None:
-            return [(sender, Caught(message.round - 1))]
-        return super()._take_told(sender, message)
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        """As `Worker`."""
+        super().__init__(*args, **kwargs)
+        self._follower = _AnyFollower(self._step)
 
 
 class WithoutToldEntries(Worker):
     """A newcomer decides on entries that it has heard of itself."""
 
-    def _entries_of(self, told: Told) -> Mapping[int, Process]:
-        return self._entries
+    def _take_told(self, sender: Process, message: Following) -> Outgoing:
+        own = dataclasses.replace(message, entries=self._entries) if isinstance(message, Told) else message
+        return super()._take_told(sender, own)
 
 
 class AllMayLeave(Schedule):

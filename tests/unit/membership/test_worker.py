@@ -5,15 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from dynamix_ps.membership.data_messages import AskState, Snapshot
-from dynamix_ps.membership.messages import (
-    COORDINATOR,
-    Freeze,
-    Process,
-    Processes,
-    Ready,
-    Resume,
-    Status,
-)
+from dynamix_ps.membership.messages import COORDINATOR, Freeze, Process, Processes, Ready, Resume, Status
 from dynamix_ps.membership.schedule import Schedule
 from dynamix_ps.membership.worker import Worker
 
