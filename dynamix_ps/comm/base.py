@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
-from dynamix_ps.comm.plane import WorkerPlane
+from dynamix_ps.comm.plane import WorkerPlane, first_workers
 from dynamix_ps.errors import PeerLostError, StallError, TrainingError
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ class Comm(ABC):
 
     @property
     def first_size(self) -> int:
-        return self.size
+        return first_workers(self.size)
 
     @abstractmethod
     def init(self) -> None:

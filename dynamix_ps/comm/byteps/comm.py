@@ -25,7 +25,7 @@ from dynamix_ps.comm.byteps.host_memory import HostMemory
 from dynamix_ps.comm.byteps.links import measure_links
 from dynamix_ps.comm.byteps.placement import piece_bytes, server_shares, servers_in_turn, window_bytes
 from dynamix_ps.comm.followed_sums import SumTaker
-from dynamix_ps.comm.plane import first_workers, is_elastic, is_late
+from dynamix_ps.comm.plane import is_elastic, is_late
 from dynamix_ps.config import variables
 from dynamix_ps.errors import EnvironmentNotReady, StallError, TrainingError
 
@@ -62,7 +62,6 @@ class BytePSComm(Comm):
     name = "byteps"
     framework: ClassVar[str]
     elastic: ElasticWorker | None
-    _first_size: int
     _followed: SumTaker | None = None  # this worker is in no sum yet, and takes those of the others
 
     def init(self) -> None:
@@ -75,7 +74,6 @@ class BytePSComm(Comm):
         self._plugin = plugin = self._load()
         interruptible(lambda: plugin.init(lazy=False))
         self.rank, self.size = plugin.rank(), plugin.size()
-        self._first_size = first_workers(self.size)
         self._exchange = Exchange(self._library(), is_elastic())
         self.elastic = ElasticWorker(self._exchange, lambda: self._shares) if is_elastic() else None
         self.sends_again = self.tells_sums = self.elastic is not None
@@ -96,10 +94,6 @@ class BytePSComm(Comm):
             self._meet([server for server, host in enumerate(server_hosts) if host])
         else:
             self._place_by_links(server_hosts, own_host)
-
-    @property
-    def first_size(self) -> int:
-        return self._first_size
 
     def _meet(self, servers: list[int]) -> None:
         """Wait until these servers answer this joiner; the scheduler tells them of it."""

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from dynamix_ps.addresses import host_port
 from dynamix_ps.comm.base import Comm, interruptible
-from dynamix_ps.comm.plane import first_workers, is_elastic, is_late
+from dynamix_ps.comm.plane import is_elastic, is_late
 from dynamix_ps.comm.ring.elastic import ElasticRing
 from dynamix_ps.comm.ring.group import RingGroup, open_store
 from dynamix_ps.comm.torch_buffers import TorchBuffers, tensor_of, without_beginning
@@ -40,11 +40,6 @@ class GlooComm(Comm):
 
     name = "gloo"
     elastic: ElasticRing | None = None
-    _first_size: int
-
-    @property
-    def first_size(self) -> int:
-        return self._first_size
 
     def known(self) -> dict[str, Any]:
         """Nothing: the control plane says which workers are in the ring."""
@@ -82,7 +77,6 @@ class GlooComm(Comm):
         if (interface := _interface(os.environ.get("DMLC_NODE_HOST", ""))) is not None:
             os.environ.setdefault(_INTERFACE, interface)
         self.rank, self.size = role.worker_id, role.workers
-        self._first_size = first_workers(self.size) if is_elastic() else self.size
         self.late = is_late()
         if is_elastic():
             self.elastic = self._elastic_ring(role)

@@ -93,7 +93,8 @@ def test_an_elastic_ring_begins_with_the_first_workers_and_who_comes_late_waits_
     monkeypatch.delenv("DMLC_NODE_HOST", raising=False)
     comm = GlooComm()
     comm._dist, comm.late = torch.distributed, late
-    comm.rank, comm.size, comm._first_size = (2, 3, 2) if late else (0, 3, 1)
+    comm.rank, comm.size = (2, 3) if late else (0, 3)
+    monkeypatch.setenv("DYNAMIX_FIRST_WORKERS", "2" if late else "1")
     role: Any = SimpleNamespace(worker_id=comm.rank, root_host="127.0.0.1", root_port=0)
     ring = comm._elastic_ring(role)
     assert (ring._group is None) is late
