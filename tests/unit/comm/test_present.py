@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from dynamix_ps.comm import base
 from dynamix_ps.comm.local import LocalComm
 from dynamix_ps.errors import PeerLostError
 
@@ -22,7 +23,8 @@ class Sums(LocalComm):
         pass
 
     def total(self, name: str, values: Any) -> Any:
-        return values + np.asarray(self._others[name].pop(0), dtype=values.dtype)
+        values += np.asarray(self._others[name].pop(0), dtype=values.dtype)
+        return values
 
 
 def test_the_others_are_told_apart_from_the_lost() -> None:
@@ -44,6 +46,12 @@ def test_nobody_takes_zeros_for_what_a_lost_worker_was_to_send() -> None:
     for sums in ({"k.length": [[0]]}, {"k.length": [[3]], "k.bytes": [[0, 0, 0]]}):
         with pytest.raises(PeerLostError, match="that was to send 'k' is lost"):
             Sums(1, 2, sums).broadcast("k", b"")
+
+
+def test_what_does_not_fit_into_one_sum_comes_in_several(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(base, "_CHUNK_BYTES", 2)
+    sums = {"k.length": [[6]], "k.bytes": [[97, 98, 1], [99, 100, 1], [101, 0, 1]]}
+    assert Sums(1, 2, sums).broadcast("k", b"") == b"abcde"
 
 
 def test_another_than_worker_0_may_send() -> None:

@@ -157,6 +157,14 @@ def test_a_state_that_breaks_off_is_none() -> None:
         assert "was to get the state of the training is gone" in str(failed[0])
 
 
+def test_a_state_that_breaks_off_within_a_part_is_none() -> None:
+    with connected() as (giver, taker):
+        giver.sendall(struct.pack(">I", 10) + b"begin")
+        giver.shutdown(socket.SHUT_WR)
+        with pytest.raises(PeerLostError, match="broke off after 5 bytes"):
+            receive_state(taker).read()
+
+
 def test_what_writes_does_not_notice_that_nobody_listens_any_more() -> None:
     """Those of frameworks would write on, or end the process."""
     written: list[int] = []

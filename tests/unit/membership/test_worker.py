@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from dynamix_ps.membership.data_messages import AskState, Snapshot
+from dynamix_ps.membership.data_messages import Answer, AskState, Snapshot, Sum
 from dynamix_ps.membership.messages import COORDINATOR, Freeze, Process, Processes, Ready, Resume, Status
+from dynamix_ps.membership.round_in_flight import RoundInFlight
 from dynamix_ps.membership.schedule import Schedule
 from dynamix_ps.membership.worker import Worker
 
@@ -79,3 +80,12 @@ def test_a_freeze_is_answered_again_until_its_decision_and_never_after() -> None
     one.on_message(COORDINATOR, resume(2, 0))
     for generation in (1, 2):
         assert one.on_message(COORDINATOR, Freeze(generation)) == [] and not one.frozen
+
+
+def test_a_round_that_is_made_anew_counts_no_earlier_answer() -> None:
+    one = RoundInFlight(0, 1, {0: S[0], 1: S[1]}, pushed=2)
+    for key in one.places:
+        one.take(Answer(1, 0, key, Sum(1, 0, expected=3)))
+    assert one.complete
+    one.anew(2, {0: S[0], 1: S[0]})
+    assert not one.complete and one.unanswered() == {S[0]}

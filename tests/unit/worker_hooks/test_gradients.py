@@ -16,6 +16,7 @@ from dynamix_ps.comm.base import Comm
 from dynamix_ps.comm.torch_buffers import tensor_of, without_beginning
 from dynamix_ps.errors import TrainingError
 from worker_hooks.exchange import trailer
+from worker_hooks.exchange.gradient_exchange import group_parameters
 from worker_hooks.exchange.trailer import Contribution, GlobalView
 from worker_hooks.exchange.units import factor_after_sum, weight_before_sum
 from worker_hooks.torch.gradients import TorchExchange, check_types, layout_buckets
@@ -207,9 +208,10 @@ def test_every_worker_sends_in_the_same_order_whatever_its_model_does_first():
     assert [*orders, comm.order] == [[bucket.name for bucket in exchange.buckets]] * 5
 
 
+@pytest.mark.parametrize("names", [("used", "unused"), ("unused", "used")])
 @pytest.mark.parametrize("bucket_bytes", [1, 4_000_000])
-def test_a_parameter_that_nobody_has_a_gradient_of_keeps_none(bucket_bytes):
-    net, comm = nn.ModuleDict({"used": nn.Linear(2, 1), "unused": nn.Linear(2, 1)}), alone()
+def test_a_parameter_that_nobody_has_a_gradient_of_keeps_none(bucket_bytes, names):
+    net, comm = nn.ModuleDict({name: nn.Linear(2, 1) for name in names}), alone()
     exchange = exchange_of(net, comm, bucket_bytes)
     exchange.buckets[0].buffer.fill_(7.0)
     exchange.begin(1.0, measure_norm=False)
@@ -219,6 +221,23 @@ def test_a_parameter_that_nobody_has_a_gradient_of_keeps_none(bucket_bytes):
     exchange.deliver()
     assert net["unused"].weight.grad is None
     assert net["used"].bias.grad.item() == pytest.approx(1.0)
+
+
+def test_a_worker_without_a_gradient_adds_nothing_to_those_of_the_others():
+    comms: list[SumInMemory] = []
+    comms += [SumInMemory(rank, comms) for rank in range(2)]
+    nets = [nn.ModuleDict({name: nn.Linear(1, 1, bias=False) for name in "ab"}) for _ in comms]
+    exchanges = [exchange_of(net, comm, 4_000_000) for net, comm in zip(nets, comms, strict=True)]
+    for used in ("ab", "a"):  # by worker 0; its gradient of `b` in the first sum is not in the second one
+        for net, exchange, names in zip(nets, exchanges, (used, "ab"), strict=True):
+            net.zero_grad()
+            exchange.begin(0.5, measure_norm=False)
+            sum(net[name](torch.full((2, 1), 3.0)).mean() for name in names).backward()
+            exchange.send_rest(lambda grad_sq: [mine(2)])
+        for exchange in exchanges:
+            exchange.receive(lambda waited_s: None)
+            exchange.deliver()
+    assert [[net[name].weight.grad.item() for name in "ab"] for net in nets] == [[3.0, 1.5]] * 2
 
 
 def test_a_gradient_of_a_worker_without_samples_is_dropped():
@@ -293,6 +312,19 @@ def test_batches_of_several_weights_add_up():
     assert not exchange.has_local
 
 
+def test_an_earlier_batch_keeps_its_weight_beside_a_batch_of_another_weight():
+    net = nn.Linear(2, 1, bias=False).double()
+    exchange, x = exchange_of(net, alone(), 4_000_000), torch.tensor([[1.0, 2.0]], dtype=torch.float64)
+    net(x).mean().backward()
+    exchange.carry(0.25, 0.5)
+    exchange.begin(0.5, measure_norm=False)
+    net(10 * x).mean().backward()
+    exchange.send_rest(lambda grad_sq: [mine(1)])
+    exchange.receive(lambda waited_s: None)
+    exchange.deliver()
+    assert torch.allclose(net.weight.grad, 0.25 * x + 0.5 * 10 * x)
+
+
 def test_a_gradient_changed_before_the_sum_is_noticed():
     net, comm = nn.Linear(2, 1).double(), alone()
     exchange = exchange_of(net, comm, 4_000_000)
@@ -346,6 +378,11 @@ def test_buckets_keep_reverse_order_size_and_type():
     assert [b.rounded for b in buckets] == [2, 4, 4]
     assert [b.buffer.numel() for b in buckets] == [2, 4, 4 + trailer.length(2, 3)]
     assert buckets[0].buffer.dtype == torch.float64
+
+
+def test_a_bucket_has_one_kind_of_parameters_even_where_more_would_fit():
+    kinds = ["float32", "float64", "float64", "float32"]
+    assert group_parameters([4] * 4, kinds, 100) == [[3], [2, 1], [0]]
 
 
 def test_workers_tell_each_other_numbers_behind_the_trailer() -> None:

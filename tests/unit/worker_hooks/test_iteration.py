@@ -92,6 +92,17 @@ def test_a_sum_begins_with_the_first_batch_that_is_in_no_sum_yet() -> None:
     assert now.first_due == 6, "another sum of the batch at hand"
 
 
+def test_a_lost_worker_has_no_samples_in_the_sum_of_its_batches() -> None:
+    now = IterationInFlight()
+    now.begin(batch(2, 6))
+    now.begin(batch(3, 1))
+    now.missing = [1]
+    assert (now.sizes_due, now.spent_due) == ((5, 0), (50, 0))
+    now.summed(VIEW, 2.0, VIEW.worker_samples)
+    now.begin(batch(2, 6))
+    assert now.sizes_due == (2, 6), "later batches have samples of whoever is there"
+
+
 def test_workers_of_one_process_share_its_loss_by_their_samples() -> None:
     now = IterationInFlight()
     step = Step(Cursor(), (2, 6, 0), Cursor(0, 8), (20, 20, 0))

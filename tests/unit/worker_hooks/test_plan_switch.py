@@ -79,6 +79,13 @@ def test_a_plan_lost_on_one_worker_never_starts_but_the_next_one_does():
     assert [plans[0].version for plans in in_force] == [0] * 10 + [2] * 20
 
 
+def test_a_vote_never_goes_back_to_an_older_plan():
+    """A stream of plans may repeat one, such as after the arbitrator was started again."""
+    switch = PlanSwitch(Plan(0, (8, 8)))
+    assert [switch.vote(Plan(version, (version, 8))).version for version in (2, 1)] == [2, 2]
+    assert switch.held == Plan(2, (2, 8))
+
+
 @given(
     lag=st.integers(0, 3),
     missed=st.dictionaries(st.integers(0, 12), st.sets(st.integers(1, 3), min_size=1), max_size=3),

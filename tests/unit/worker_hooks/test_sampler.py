@@ -6,7 +6,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from worker_hooks.sampling.sampler import Cursor, GlobalSampler
+from worker_hooks.sampling.sampler import Cursor, GlobalSampler, Permutation
 
 sizes_of_three = st.lists(st.integers(0, 40), min_size=3, max_size=3).filter(lambda sizes: sum(sizes) > 0)
 
@@ -81,3 +81,10 @@ def test_batch_norm_never_gets_a_single_sample(length, plans):
         assert 1 not in step.sizes
         seen, cursor, number = seen + sum(step.sizes), step.next, number + 1
     assert seen == 2 * length
+
+
+def test_another_seed_has_another_order_also_in_the_same_epoch():
+    order = Permutation(50)
+    first, other = order(1, 0), order(2, 0)
+    assert first.tolist() != other.tolist() and sorted(first) == sorted(other)
+    assert order(1, 0).tolist() == first.tolist()

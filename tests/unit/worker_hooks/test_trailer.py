@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from worker_hooks.exchange import trailer
 from worker_hooks.exchange.trailer import Contribution
+from worker_hooks.workers import Workers
 
 contribution = st.builds(
     Contribution,
@@ -140,3 +141,12 @@ def test_a_process_of_several_workers_sends_the_sum_of_theirs(parts):
         nested = name in ("weights", "stream")
         for one, other in zip(getattr(view, name), value, strict=True) if nested else [(getattr(view, name), value)]:
             assert one == pytest.approx(other, nan_ok=True), name
+
+
+def test_the_lowest_worker_that_is_left_leads():
+    of_sum = trailer.SumTrailer(Workers(4, range(3, 4), (0, 1, 2, 3), later=frozenset({0})), parameters=1)
+    assert (of_sum.present, of_sum.leader) == ((1, 2, 3), 1)
+    of_sum.go_without([1])
+    assert (of_sum.present, of_sum.leader) == ([2, 3], 2)
+    of_sum.go_without([2, 3])
+    assert of_sum.leader == 2, "nobody is left to lead"

@@ -42,6 +42,12 @@ def test_a_signal_to_the_launcher_ends_the_wait_for_the_next_start() -> None:
     ]
 
 
+def test_a_job_that_has_used_up_its_starts_is_not_started_again() -> None:
+    said = list[str]()
+    assert start_over(job(), (), Path("last.pt"), 1, Interrupts(), said.append) is None
+    assert said == []
+
+
 def test_without_a_lost_host_all_begin_again() -> None:
     config = job()
     assert without_hosts(config, ()) is config

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import random
 import socket
+from collections.abc import Sequence
 
 import pytest
 
@@ -37,6 +38,16 @@ def test_a_picked_port_is_never_the_fixed_one() -> None:
     scheduler, arbitrator = choose_ports(cluster(arbitrator_port=fixed), random.Random(1))
     assert arbitrator == fixed
     assert scheduler != fixed
+
+
+def test_both_picked_ports_differ_where_one_is_drawn_twice() -> None:
+    class Repeats(random.Random):
+        def choice(self, seq: Sequence[int]) -> int:
+            return drawn.pop(0)
+
+    one, other = choose_ports(cluster(), random.Random(1))
+    drawn = [one, one, other]
+    assert choose_ports(cluster(), Repeats()) == (one, other)
 
 
 @pytest.mark.parametrize("key", ["port", "arbitrator_port"])

@@ -85,6 +85,11 @@ def test_a_link_that_becomes_slow_counts_in_full_after_two_windows_if_much_slowe
     assert little[2] == pytest.approx(0.05, abs=0.003)
 
 
+def test_a_link_that_is_slow_in_one_window_and_quick_in_the_next_has_not_changed() -> None:
+    usual, slow, quick = ((0.12, 0.12, third_s) for third_s in (0.12, 0.24, 0.0))
+    assert followed(*[usual] * 5, slow, quick)[2] > 0.05
+
+
 def test_what_all_have_in_common_is_taken_at_once_where_it_jumps() -> None:
     assert followed((0.02, 0.02), (0.03, 0.03)) == pytest.approx([0.025, 0.025])
     assert followed((0.02, 0.02), (0.12, 0.12)) == pytest.approx([0.12, 0.12])
