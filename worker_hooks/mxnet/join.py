@@ -32,8 +32,6 @@ from worker_hooks.run import Run
 from worker_hooks.session import Session
 from worker_hooks.settings import Settings
 
-failure.install()
-
 
 def attach(
     net: Block,

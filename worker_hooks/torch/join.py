@@ -22,7 +22,6 @@ from worker_hooks.torch.data.batches import stack
 if TYPE_CHECKING:
     from worker_hooks.before_all import Place
 
-failure.install()
 _AVERAGING_PACKAGES = ("byteps", "horovod")  # whose optimizers sum gradients themselves
 _SHARDED = "ZeroRedundancyOptimizer"  # torch has it only where torch.distributed is available
 

@@ -42,6 +42,8 @@ READ_AT_IMPORT = (
     *("NUMEXPR_", "NPY_", "ATEN_", "TORCH", "PYTORCH_"),
 )
 LENGTH_BYTES = 4
+# A batch system may send them to all processes of a host. They are for the workers: the server ends after these.
+_FOR_WORKERS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 _MAIN = """\
 import sys
 if not getattr(sys.flags, "safe_path", False): del sys.path[0]
@@ -64,20 +66,22 @@ def read_at_import(environ: dict[str, str]) -> dict[str, str]:
 
 def main(plain_path: Sequence[str]) -> None:
     """Serve. Returns in a worker, after its script. `plain_path`: `sys.path` of a script without its own folder."""
+    handlers = [signal.signal(number, signal.SIG_IGN) for number in _FOR_WORKERS]
     environ = dict(os.environ)
     listener = socket.socket(fileno=int(sys.argv[1]))
     for name in PRELOADED:
         importlib.import_module(name)
     gc.collect()
     gc.freeze()  # else collections in the workers would visit, and so copy, all that was imported
-    script = _Server(listener, environ).serve()
+    script = _Server(listener, environ, handlers).serve()
     if script is not None:
         load(f"{_SCRIPTS}:run_script")(script, plain_path)
 
 
 class _Server:
-    def __init__(self, listener: socket.socket, environ: dict[str, str]) -> None:
-        self._listener, self._environ = listener, environ
+    def __init__(self, listener: socket.socket, environ: dict[str, str], handlers: Sequence[Any]) -> None:
+        """`handlers`: of the signals of workers."""
+        self._listener, self._environ, self._handlers = listener, environ, handlers
         self._selector = selectors.DefaultSelector()
         self._workers: dict[int, tuple[int, socket.socket]] = {}  # by descriptor: process number, who has asked
 
@@ -114,7 +118,7 @@ class _Server:
         environ = request["environ"]
         if read_at_import(environ) != read_at_import(self._environ) or not has_room(environ):
             told: dict[str, Any] = {"refused": True}
-        elif pid := os.fork():
+        elif pid := self._fork():
             handle = os.pidfd_open(pid)
             self._workers[handle] = (pid, peer)
             self._selector.register(handle, selectors.EVENT_READ)
@@ -124,6 +128,16 @@ class _Server:
         os.close(handles[0])
         _tell(peer, told)
         return None
+
+    def _fork(self) -> int:
+        """As `os.fork`. No signal to the new process is lost: it has the handlers of a worker before it gets one."""
+        signal.pthread_sigmask(signal.SIG_BLOCK, _FOR_WORKERS)
+        pid = os.fork()
+        if not pid:
+            for number, handler in zip(_FOR_WORKERS, self._handlers, strict=True):
+                signal.signal(number, handler)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, _FOR_WORKERS)
+        return pid
 
     def _ended(self, handle: int) -> None:
         pid, peer = self._workers.pop(handle)

@@ -235,6 +235,20 @@ def sleeping(forked: ForkedRoles, folder: Path) -> RoleProcess:
     return process
 
 
+def test_signals_to_all_processes_of_a_host_are_for_the_workers(
+    server: ForkServer, forked: ForkedRoles, tmp_path: Path
+) -> None:
+    first = sleeping(forked, tmp_path)
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1):
+        os.kill(int(server.path.name.rpartition("-")[2]), number)
+    second = sleeping(forked, tmp_path)
+    assert not first.poll()
+    for process in (first, second):
+        process.signal(signal.SIGTERM)
+        wait_for(process.poll, "its end")
+        assert process.exit_code == -signal.SIGTERM
+
+
 def test_it_ends_with_who_has_asked_for_it(server: ForkServer, tmp_path: Path) -> None:
     forked = ForkedRoles(server.path)
     process = sleeping(forked, tmp_path)

@@ -12,6 +12,9 @@ from pathlib import Path
 
 import pytest
 
+from dynamix_ps.arbitrator.journal import DECISIONS
+from dynamix_ps.run_record.json_lines import JsonLinesTail
+from dynamix_ps.run_record.run_folder import RunFolder
 from tests.launching import assert_nothing_left, cluster_file, dynamix, ends, kill_all, run_id_in, summary_in, wait_for
 
 pytestmark = pytest.mark.timeout(150)
@@ -107,7 +110,8 @@ def test_a_stopped_worker_is_named_by_those_who_wait_and_training_goes_on(tmp_pa
         return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
     try:
-        wait_for(lambda: any(e["kind"] == "window" for e in events(0)), "the first window", 90)
+        journal = RunFolder(tmp_path / "runs" / "latest").journal_file
+        wait_for(lambda: any(e["kind"] in DECISIONS for e in JsonLinesTail(journal).read()), "the first decision", 90)
         pid = next(e["pid"] for e in events(1) if e["kind"] == "started")
         os.kill(pid, signal.SIGSTOP)
         try:
