@@ -1,4 +1,6 @@
 # make demo   sets everything up and trains a real network on real BytePS with adaptive batch sizes
+# make check  for a commit, five minutes on two cores: style, types, the quick tests, one job of each kind
+#             (make check ROOM=policy: style, types and the quick tests of one room)
 # make test   sets everything up, checks style and types, runs all tests
 # make docs   builds the documentation as a site in site/
 # make bench  sets everything up, runs every controller once on real BytePS (a quarter of an hour), writes a report
@@ -34,7 +36,7 @@ LOCK ?=
 PACKAGES := -e '.[accelerate,bench,dev,docs,lightning,plots,ray,sim,torch,transformers,workloads$(if $(filter no,$(MXNET)),,$(comma)mxnet)]'
 endif
 
-.PHONY: setup system sshd slurm demo docs test lint lock bench bench-parts clean
+.PHONY: setup system sshd slurm demo docs check test lint lock bench bench-parts clean
 
 setup: $(VENV)/.ready
 
@@ -113,11 +115,28 @@ docs: setup
 	$(BIN)/python -m docs.generate --check
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build
 
+check: setup
+	$(MAKE) --no-print-directory lint
+	$(BIN)/python -m pytest -m "not alone and not slow" --numprocesses 2 --dist worksteal --hypothesis-profile check \
+	    $(if $(ROOM),$(OF_ROOM),$(QUICK) $(JOBS))
+
+QUICK := tests/unit tests/models tests/property
+OF_ROOM = $(wildcard tests/unit/$(ROOM) tests/models/$(ROOM) tests/unit/test_$(ROOM)*.py)
+# One of each kind: over servers, over a ring, stopped and resumed, with a worker and the arbitrator lost, with one that
+# enters, on two hosts.
+JOBS := \
+	"tests/integration/launch/test_launch_byteps.py::test_a_whole_run_adapts_and_leaves_nothing[torch-byteps]" \
+	"tests/integration/launch/test_launch_byteps.py::test_a_whole_run_adapts_and_leaves_nothing[torch-gloo]" \
+	"tests/integration/launch/test_termination.py::test_stopping_a_job_leaves_a_checkpoint_that_it_goes_on_from[byteps]" \
+	"tests/integration/membership/test_lost_workers.py::test_the_others_go_on_to_the_result_of_one_process[byteps]" \
+	"tests/integration/membership/test_workers_enter.py::test_a_restart_enters[one]" \
+	"tests/hosts/test_two_hosts.py::test_a_real_training_adapts_over_two_hosts[byteps]"
+
 test: setup sshd slurm
 	$(MAKE) --no-print-directory --jobs 2 --output-sync lint docs
 	$(BIN)/dynamix build-byteps  # from the cache, unless what goes into it has changed
 	$(BIN)/python -m pytest -m "not alone" --numprocesses 2 --dist worksteal --durations 30 || { [ $$? = 1 ] && $(FAILED_AGAIN); }
-	$(BIN)/python -m pytest -m alone --durations 10
+	$(BIN)/python -m pytest -m alone --durations 10 $$(grep -rl --include 'test_*.py' mark.alone tests)
 
 # A test that fails beside others runs once more by itself, and this counts: one may be too slow on a busy machine. Both are shown.
 FAILED_AGAIN = echo "Tests have failed beside others; they run once more, one at a time." && \

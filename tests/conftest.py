@@ -1,6 +1,6 @@
 """Hypothesis draws the same examples in every run, so that a test result changes only with the code.
 
-`pytest --hypothesis-profile=search` looks for new examples.
+`pytest --hypothesis-profile=search` looks for new examples; `check` draws few.
 
 A shell lets jobs in the background ignore SIGINT and SIGQUIT; the tests, and what they start, do not.
 
@@ -34,6 +34,7 @@ from tests.left_connections import sockets, tcp_among
 
 # Repeatable in the same process: hypothesis also draws the constants of the modules that are imported by then.
 settings.register_profile("repeatable", derandomize=True, deadline=None)
+settings.register_profile("check", max_examples=20, derandomize=True, deadline=None)
 settings.register_profile("search", max_examples=1000, deadline=None)
 settings.load_profile("repeatable")
 

@@ -18,7 +18,8 @@ from tests.forked import Worker
 from tests.property.pool import Pool
 from tests.property.script import Phase, Script, scripts, train
 
-EXAMPLES = 2500 if settings.get_current_profile_name() == "search" else 100  # for each number of workers
+# For each number of workers.
+EXAMPLES = {"search": 2500, "check": 20}.get(settings.get_current_profile_name() or "", 100)
 any_script = settings(max_examples=EXAMPLES, suppress_health_check=list(HealthCheck))
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from dynamix_ps.byteps_build.recipe import HERE
+from tests.compiled import compiled
 
 pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="no g++")
 
@@ -38,10 +39,7 @@ def build(folder: Path, without: str = "", instead: str = "", played: str = "sto
     for stub in STUBS:
         (folder / stub).parent.mkdir(parents=True, exist_ok=True)
         (folder / stub).write_text('#include "stubs.h"\n')
-    program = folder / played
-    command = ["g++", *FLAGS, f"-I{folder}", f"-I{STORY}", str(STORY / f"{played}.cc"), "-o", str(program)]
-    subprocess.run(command, check=True)
-    return program
+    return compiled(STORY / f"{played}.cc", [*FLAGS, f"-I{folder}", f"-I{STORY}"])
 
 
 def play(program: Path, seeds: int) -> subprocess.CompletedProcess[str]:

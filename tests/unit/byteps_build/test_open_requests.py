@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from dynamix_ps.byteps_build.recipe import HERE
+from tests.compiled import compiled
 
 pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="no g++")
 
@@ -66,9 +67,9 @@ int main() {
 
 
 def test_entries_go_when_they_are_answered(tmp_path: Path) -> None:
-    source, program = tmp_path / "requests.cc", tmp_path / "requests"
+    source = tmp_path / "requests.cc"
     source.write_text(PROGRAM)
     flags = ["-std=c++11", "-Wall", "-Werror", "-fsanitize=undefined", "-fno-sanitize-recover", "-O1", "-pthread"]
-    subprocess.run(["g++", *flags, f"-I{HERE / 'sources'}", str(source), "-o", str(program)], check=True)
+    program = compiled(source, [*flags, f"-I{HERE / 'sources'}"])
     done = subprocess.run([program], capture_output=True, text=True, check=True, timeout=60)
     assert done.stdout.splitlines() == ["2 0", "0", "1", "0", "0", "-1 1", "0 0"]

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from dynamix_ps.byteps_build.recipe import HERE
+from tests.compiled import compiled
 
 pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="no g++")
 
@@ -47,10 +48,10 @@ int main() {
 
 
 def test_digests_are_those_of_python(tmp_path: Path) -> None:
-    source, program = tmp_path / "digests.cc", tmp_path / "digests"
+    source = tmp_path / "digests.cc"
     source.write_text(PROGRAM)
     flags = ["-std=c++14", "-Wall", "-Werror", "-fsanitize=undefined", "-fno-sanitize-recover", "-O1"]
-    subprocess.run(["g++", *flags, f"-I{HERE / 'sources'}", str(source), "-o", str(program)], check=True)
+    program = compiled(source, [*flags, f"-I{HERE / 'sources'}"])
     rng = random.Random(0)
     pairs = [(rng.randbytes(key), rng.randbytes(text)) for key in (0, 1, 32, 63, 64, 65, 200) for text in range(260)]
     lines = "".join(f"{key.hex() or '-'} {text.hex() or '-'}\n" for key, text in pairs)
