@@ -14,7 +14,7 @@ from types import ModuleType
 import numpy as np
 import torch
 
-import dynamix_ps.torch
+import dynamix_ps
 
 _DOOR = "dynamix_ps.torch"
 Script = list[str]  # arguments of Python, which begin with a file, or with -m and a module
@@ -57,7 +57,8 @@ def run_script(script: Script, plain_path: Sequence[str]) -> None:
     torch.default_generator.seed()
     multiprocessing.process.ORIGINAL_DIR = os.getcwd()  # type: ignore[attr-defined]
     sys.excepthook = sys.__excepthook__
-    del sys.modules[_DOOR], dynamix_ps.torch  # which sets a hook when the script imports it
+    del sys.modules[_DOOR]  # which sets a hook when the script imports it
+    del vars(dynamix_ps)[_DOOR.rpartition(".")[2]]
     sys.orig_argv = [sys.executable, *script]
     sys.path[:] = plain_path if getattr(sys.flags, "safe_path", False) else [_folder(script), *plain_path]
     module = ModuleType("__main__")
