@@ -56,8 +56,8 @@ class Limit(NamedTuple):
 
 
 LIMITS = {
-    "lines of the product": Limit(68_240, 58_000),
-    "lines of its core": Limit(54_850, 42_000),
+    "lines of the product": Limit(68_260, 58_000),
+    "lines of its core": Limit(54_870, 42_000),
     "lines of benchmarks": Limit(22_875, 20_000),
     "lines of tests": Limit(80_700, 60_000),
     "depth of inheritance": Limit(3, 2),
