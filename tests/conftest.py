@@ -26,7 +26,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 import pytest
-from hypothesis import settings
+from hypothesis import Phase, settings
 
 import dynamix_ps.rpc  # noqa: F401  switches the handlers off, before a test imports gRPC
 from dynamix_ps.one_thread import ONE_THREAD
@@ -36,6 +36,8 @@ from tests.left_connections import sockets, tcp_among
 settings.register_profile("repeatable", derandomize=True, deadline=None)
 settings.register_profile("check", max_examples=20, derandomize=True, deadline=None)
 settings.register_profile("search", max_examples=1000, deadline=None)
+# For tests/breaks, which ask whether a test fails and not for the smallest example.
+settings.register_profile("unshrunk", derandomize=True, deadline=None, phases=(Phase.explicit, Phase.generate))
 settings.load_profile("repeatable")
 
 signal.signal(signal.SIGINT, signal.default_int_handler)

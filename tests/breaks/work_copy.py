@@ -16,7 +16,8 @@ from pathlib import Path
 
 from tests.breaks.catalogue import Break, find_place, read_product
 
-_TEST_S, _BREAK_S = 60, 180.0  # limits: of one test, and of all tests of one break
+_BREAK_S = 180.0  # limit for all tests of one break
+_OPTIONS = ("-x", "-q", "-p", "no:cacheprovider", "--timeout=60", "--hypothesis-profile=unshrunk")
 _ANOTHER_TIME_NS = 10**10  # compiled forms have whole seconds
 _FAILED = re.compile(r"^(?:FAILED|ERROR) (\S+)", re.MULTILINE)
 
@@ -65,7 +66,7 @@ class WorkCopy:
 
     def run(self, tests: Sequence[str], limit_s: float = _BREAK_S, keep_compiled: bool = False) -> Outcome:
         """Run these tests until one fails. `keep_compiled`: later runs use what Python compiles in this one."""
-        command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", f"--timeout={_TEST_S}"]
+        command = [sys.executable, "-m", "pytest", *_OPTIONS]
         environment = {**os.environ, "PYTHONPATH": str(self.folder), "PYTHONDONTWRITEBYTECODE": "1"}
         if keep_compiled:
             del environment["PYTHONDONTWRITEBYTECODE"]

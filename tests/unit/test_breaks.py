@@ -51,6 +51,7 @@ def test_a_break_is_made_in_the_copy_and_mended_there(tmp_path: Path) -> None:
         "dynamix_ps/__init__.py": "",
         "dynamix_ps/sizes.py": "def largest(one, other):\n    return max(one, other)\n",
         "tests/test_sizes.py": "from dynamix_ps import sizes\n\ndef test_it():\n    assert sizes.largest(1, 2) == 2\n",
+        "tests/conftest.py": "from hypothesis import settings\n\nsettings.register_profile('unshrunk')\n",
         "left_out": "",
         ".gitignore": "left_out\n",
     }.items():
@@ -63,6 +64,7 @@ def test_a_break_is_made_in_the_copy_and_mended_there(tmp_path: Path) -> None:
     with work.broken(SMALLER):
         outcome = work.run(SMALLER.tests)
     assert (outcome.passed, outcome.failed, outcome.trouble) == (False, "tests/test_sizes.py::test_it", "")
-    assert work.run(SMALLER.tests).passed
-    assert "max(" in (tree / "dynamix_ps/sizes.py").read_text()
+    mended, whole = (folder / "dynamix_ps/sizes.py" for folder in (copy, tree))
+    assert mended.read_text() == whole.read_text()
+    assert mended.stat().st_mtime_ns == whole.stat().st_mtime_ns, "what is compiled already is of this text"
     assert work.run(["tests/test_none.py"]).trouble == "pytest ended with code 4"
