@@ -1,6 +1,6 @@
 """The data planes: how gradients of all workers become one sum. One value describes each; nothing else knows a name.
 
-To add one: a line in `DATA_PLANES`, and a subclass of `dynamix_ps.comm.Comm` per framework. This module imports
+To add one: a line in `DATA_PLANES`, and what makes a `dynamix_ps.comm.Comm` per framework. This module imports
 neither torch nor BytePS; `dynamix_ps.comm.open_comm` imports an implementation when a worker needs it.
 """
 
@@ -20,7 +20,7 @@ class DataPlane:
     """
 
     name: str
-    implementations: Mapping[str, str]  # by framework of the worker: `package.module:Class`, a subclass of Comm
+    implementations: Mapping[str, str]  # by framework of the worker: `package.module:name`, which makes a Comm
     has_servers: bool = False  # BytePS's scheduler and servers sum, and so BytePS must be installed
     is_ring: bool = False  # workers pass sums around: no worker is faster than the slowest link
     most_workers: int | None = None  # none: no limit
@@ -39,8 +39,8 @@ _PLANES = (
     DataPlane(
         "byteps",
         {
-            "torch": "dynamix_ps.comm.byteps.torch_comm:TorchBytePSComm",
-            "mxnet": "dynamix_ps.comm.byteps.mxnet_comm:MXNetBytePSComm",
+            "torch": "dynamix_ps.comm.byteps.torch_comm:torch_comm",
+            "mxnet": "dynamix_ps.comm.byteps.mxnet_comm:mxnet_comm",
         },
         has_servers=True,
     ),

@@ -56,10 +56,10 @@ class Sums:
         watch: Watch,
         prefix: str,
     ) -> None:
-        self._session, self._comm, self._workers = session, session.comm, session.workers
+        self._session, self._comm = session, session.comm
         self._adapter, self._data, self._plans, self.progress = adapter, data, plans, progress
         self.watch, self.prefix = watch, prefix
-        self._stall = StallWatch(self._workers.here.start, session.reporter, session.settings.config.timeouts)
+        self._stall = StallWatch(session.workers.here.start, session.reporter, session.settings.config.timeouts)
         self.made = 0
         self._additions = 0  # of gradients, when the present batch began
         self.reduction = Reduction()
@@ -77,7 +77,7 @@ class Sums:
     @property
     def leads(self) -> bool:
         """Whether this worker does what one worker does for all, such as checkpoints."""
-        return self._workers.here.start == self.exchange.trailer.leader
+        return self._session.workers.here.start == self.exchange.trailer.leader
 
     @property
     def has_local(self) -> bool:

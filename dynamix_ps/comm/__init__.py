@@ -42,6 +42,6 @@ def open_comm(name: str, framework: str = "torch") -> Comm:
             f"comm: {name} sums arrays of {', '.join(summed)}, and this worker computes with {framework}.\n"
             f"Next: use comm: {' or '.join(planes_for(framework))}, or the hook for {' or '.join(summed)}"
         )
-    module, _, class_name = plane.implementations[framework].partition(":")
-    comm: Comm = getattr(importlib.import_module(module), class_name)()
+    module, _, function = plane.implementations[framework].partition(":")
+    comm: Comm = getattr(importlib.import_module(module), function)()
     return comm

@@ -6,7 +6,6 @@ is all it sees of a change.
 
 from __future__ import annotations
 
-import atexit
 import itertools
 import logging
 import math
@@ -313,25 +312,6 @@ class WorkerMember:
                 f"{resume.first_round}, and go on without it"
             )
         return ""
-
-
-def become_member(
-    access: ArbitratorAccess,
-    me: Process,
-    plane: WorkerPlane,
-    workers: int,
-    asked: Callable[[], None],
-    finish: Callable[[str], None],
-    late: bool = False,
-) -> WorkerMember:
-    """Follow changes of membership until this process ends, which leaves the others before it leaves the data plane.
-
-    The arguments are those of `WorkerMember`.
-    """
-    member = WorkerMember(access, me, plane, workers, asked, late=late, finish=finish)
-    member.start()
-    atexit.register(member.close)
-    return member
 
 
 def _end(reason: str) -> None:

@@ -64,10 +64,12 @@ class MemberProcess:
         return TERMINATION.requested
 
     def _join(self, me: Process, late: bool = False) -> None:
-        from worker_hooks.membership.member import become_member  # with gRPC
+        from worker_hooks.membership.member import WorkerMember  # with gRPC
 
-        told = TERMINATION.leave, TERMINATION.finish
-        member = become_member(self._access, me, self._plane, self._comm.first_size, *told, late=late)
+        asked, finish = TERMINATION.leave, TERMINATION.finish
+        member = WorkerMember(self._access, me, self._plane, self._comm.first_size, asked, finish=finish, late=late)
+        member.start()
+        atexit.register(member.close)  # it leaves the others before it leaves the data plane
         _members[self._comm.name] = member
         os.register_at_fork(after_in_child=partial(atexit.unregister, member.close))
 

@@ -1,8 +1,8 @@
 """The parameter servers of BytePS.
 
-comm            the data plane: what the plugins of BytePS for all frameworks share
-torch_comm      the same for torch
-mxnet_comm      the same for MXNet
+comm            the data plane, and what it needs of BytePS's plugin for a framework
+torch_comm      the same with the plugin for torch
+mxnet_comm      the same with the plugin for MXNet
 exchange        the C functions of our BytePS that make the sums
 placement       which server has which piece of a buffer
 links           how fast the links of the hosts are, measured at the start

@@ -10,8 +10,10 @@ import ctypes
 import importlib.metadata
 import os
 import time
-from abc import abstractmethod
-from collections.abc import Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -19,6 +21,7 @@ from numpy.typing import NDArray
 
 from dynamix_ps.byteps_build.install import installed_info
 from dynamix_ps.comm.base import PATIENCE_S, Comm, interruptible
+from dynamix_ps.comm.byteps.device_buffers import Degraded, GpuSums, Start, Wait
 from dynamix_ps.comm.byteps.elastic import ElasticWorker
 from dynamix_ps.comm.byteps.exchange import TYPES, Exchange
 from dynamix_ps.comm.byteps.host_memory import HostMemory
@@ -29,7 +32,6 @@ from dynamix_ps.comm.plane import is_elastic, is_late
 from dynamix_ps.config import variables
 from dynamix_ps.errors import EnvironmentNotReady, StallError, TrainingError
 
-_RATE_WITHIN_A_HOST_BYTES_PER_S = 5e9
 _MEET_S, _ECHO_S = 60.0, 1.0
 _REQUIRED = (
     "DMLC_ROLE",
@@ -43,6 +45,37 @@ _REQUIRED = (
 )
 
 
+class Plugin(ABC):
+    """BytePS's plugin for one framework, and the buffers of that framework.
+
+    Attributes:
+        ops: the module that has BytePS's init, rank, size and shutdown, once it is loaded.
+    """
+
+    framework: ClassVar[str]
+    ops: Any
+
+    @abstractmethod
+    def load(self) -> ctypes.CDLL:
+        """Import the plugin. Returns its library."""
+
+    @abstractmethod
+    def memory(self, name: str, buffer: Any) -> tuple[int, int, np.dtype[Any]]:
+        """Address, bytes and type of a buffer, once no operation works on it. Raises ValueError for other objects."""
+
+    def gpu_sums(self, start: Start, wait: Wait, on_degraded: Degraded) -> GpuSums | None:
+        """None: this build sums in host memory alone, by `start` and `wait`."""
+        return None
+
+    @abstractmethod
+    def buffer(self, values: NDArray[Any]) -> Any:
+        """As `Comm._buffer`."""
+
+    def values(self, buffer: Any) -> NDArray[Any]:
+        """As `Comm._values`."""
+        return np.asarray(buffer)
+
+
 class _InFlight(NamedTuple):
     """A sum that is not complete."""
 
@@ -52,17 +85,37 @@ class _InFlight(NamedTuple):
     skip_bytes: int  # at the beginning, which are in no sum
 
 
+@dataclass(slots=True)
+class Declared:
+    """A buffer."""
+
+    rounded: int = 0  # values at the beginning that travel in half precision
+    placed_bytes: int = 0  # in its last sum
+    in_flight: _InFlight | None = None  # so that its memory stays until its sum is complete
+
+
+class Spread(NamedTuple):
+    """How pieces are spread, the same on all workers."""
+
+    shares: NDArray[np.float64]  # (S,) part of the bytes that each server sums
+    rate_bytes_per_s: float = 5e9  # of a typical link; here within a host
+    window_bytes: int | None = None  # in flight to each server; None: what the library begins with
+
+
 class BytePSComm(Comm):
-    """What BytePS's plugins for all frameworks share.
+    """Sums buffers of the framework of its plugin.
 
     Attributes:
         elastic: brings the sums over a lost worker or server; None: this run ends with the loss.
     """
 
     name = "byteps"
-    framework: ClassVar[str]
     elastic: ElasticWorker | None
+    _gpu: GpuSums | None = None
     _followed: SumTaker | None = None  # this worker is in no sum yet, and takes those of the others
+
+    def __init__(self, plugin: Callable[[], Plugin]) -> None:
+        self._plugin = plugin()
 
     def init(self) -> None:
         """Join scheduler, servers and the other workers.
@@ -70,23 +123,21 @@ class BytePSComm(Comm):
         Raises EnvironmentNotReady when BytePS is not installed, this project has not built it for this framework, or
         variables that a launcher sets are missing.
         """
-        _check_environment(self.framework)
-        self._plugin = plugin = self._load()
-        interruptible(lambda: plugin.init(lazy=False))
-        self.rank, self.size = plugin.rank(), plugin.size()
-        self._exchange = Exchange(self._library(), is_elastic())
-        self.elastic = ElasticWorker(self._exchange, lambda: self._shares) if is_elastic() else None
+        _check_environment(self._plugin.framework)
+        library, ops = self._plugin.load(), self._plugin.ops
+        interruptible(lambda: ops.init(lazy=False))
+        self.rank, self.size = ops.rank(), ops.size()
+        self._exchange = Exchange(library, is_elastic())
+        self._gpu = self._plugin.gpu_sums(self._start, self._wait, self._degraded)
+        self.elastic = ElasticWorker(self._exchange, lambda: self._spread.shares) if is_elastic() else None
         self.sends_again = self.tells_sums = self.elastic is not None
         if self.elastic is not None:
             self.elastic.expect(self.first_size)
         self._numbers: dict[str, int] = {}
-        self._rounded: dict[int, int] = {}  # values at the beginning that travel in half precision
-        self._in_flight: dict[int, _InFlight] = {}  # so that their memory stays until their sums are complete
-        self._placed: dict[int, int] = {}  # bytes of every buffer that was in a sum
+        self._declared: dict[int, Declared] = {}  # by number
         server_hosts, own_host = self._exchange.hosts()
-        self._share_out(np.full(len(server_hosts), 1 / len(server_hosts)))
-        self._rate_bytes_per_s = _RATE_WITHIN_A_HOST_BYTES_PER_S
-        self._window_bytes: int | None = None  # in flight to each server; None: what the library begins with
+        self._spread = Spread(np.full(len(server_hosts), 1 / len(server_hosts)))
+        self._exchange.spread(servers_in_turn(self._spread.shares))
         near = [server for server, host in enumerate(server_hosts) if host == own_host]
         self._host_memory = HostMemory(self._exchange, self.rank, near, self.gather, self._degraded)
         self.late = is_late()
@@ -104,33 +155,21 @@ class BytePSComm(Comm):
                     raise StallError(f"server {server} has not answered this worker, which came late, in {_MEET_S:g} s")
 
     def known(self) -> dict[str, Any]:
-        return {
-            "numbers": self._numbers,
-            "rounded": list(self._rounded.items()),
-            "shares": self._shares.tolist(),
-            "rate_bytes_per_s": self._rate_bytes_per_s,
-            "window_bytes": self._window_bytes,
-        }
+        rounded = [(number, one.rounded) for number, one in self._declared.items() if one.rounded]
+        shares = self._spread.shares.tolist()
+        return {"numbers": self._numbers, "rounded": rounded, **self._spread._asdict(), "shares": shares}
 
     def adopt(self, known: Mapping[str, Any]) -> None:
-        self._numbers, self._rounded = dict(known["numbers"]), dict(known["rounded"])
-        self._shares = np.array(known["shares"])  # `elastic.enter` spreads by them, over the servers that are left
-        self._rate_bytes_per_s = known["rate_bytes_per_s"]
-        self._limit_in_flight(known["window_bytes"])
+        self._numbers, rounded = dict(known["numbers"]), dict(known["rounded"])
+        self._declared = {number: Declared(rounded.get(number, 0)) for number in self._numbers.values()}
+        # `elastic.enter` spreads by these shares, over the servers that are left
+        self._spread = Spread(np.array(known["shares"]), known["rate_bytes_per_s"], known["window_bytes"])
+        if self._spread.window_bytes is not None:
+            self._exchange.limit_in_flight(self._spread.window_bytes)
         self.late = False
 
     def follow(self, sums: SumTaker | None) -> None:
         self._followed = sums
-
-    def _limit_in_flight(self, size_bytes: int | None) -> None:
-        self._window_bytes = size_bytes
-        if size_bytes is not None:
-            self._exchange.limit_in_flight(size_bytes)
-
-    def _share_out(self, shares: NDArray[np.float64]) -> None:
-        """Give each server its part of the bytes."""
-        self._shares = shares
-        self._exchange.spread(servers_in_turn(shares))
 
     def _place_by_links(self, server_hosts: list[str], own_host: str) -> None:
         """Give each server a share of the bytes by the rate of its host's link, the same share on all workers."""
@@ -138,23 +177,18 @@ class BytePSComm(Comm):
         if len({*worker_hosts, *server_hosts}) == 1:
             return
         self.declare("links")
-        links = measure_links(
-            self.rank,
-            worker_hosts,
-            server_hosts,
-            self._echo_s,
-            lambda values: self.total("links", values),
-        )
+        links = measure_links(self.rank, worker_hosts, server_hosts, self._echo_s, partial(self.total, "links"))
         shares = server_shares(
             worker_hosts, server_hosts, links.rate_bytes_per_s, one_push_per_host=self._host_memory.workers_sum
         )
         typical_rate = float(np.median(list(links.rate_bytes_per_s.values())))
         # rank 0's, as floats may differ in the last bit between processors
         found = np.array([typical_rate, links.round_trip_s, *shares])
-        placed = np.frombuffer(self.broadcast("shares", found.tobytes()))
-        self._rate_bytes_per_s = float(placed[0])
-        self._share_out(placed[2:])
-        self._limit_in_flight(window_bytes(self._rate_bytes_per_s, round_trip_s=float(placed[1])))
+        rate_bytes_per_s, round_trip_s, *placed = np.frombuffer(self.broadcast("shares", found.tobytes())).tolist()
+        window = window_bytes(rate_bytes_per_s, round_trip_s)
+        self._spread = Spread(np.array(placed), rate_bytes_per_s, window)
+        self._exchange.spread(servers_in_turn(self._spread.shares))
+        self._exchange.limit_in_flight(window)
 
     def _echo_s(self, server: int, size_bytes: int) -> float:
         """Seconds that so many bytes take to a server and back. Raises StallError when the server does not answer."""
@@ -163,22 +197,13 @@ class BytePSComm(Comm):
             raise StallError(f"server {server} has not sent {size_bytes} bytes back within {PATIENCE_S:.0f} s")
         return taken_s
 
-    @abstractmethod
-    def _load(self) -> Any:
-        """The module that has BytePS's init, rank, size and shutdown."""
-
-    @abstractmethod
-    def _library(self) -> ctypes.CDLL:
-        """The plugin."""
-
-    @abstractmethod
-    def _memory(self, name: str, buffer: Any) -> tuple[int, int, np.dtype[Any]]:
-        """Address, bytes and type of a buffer, once no operation works on it. Raises ValueError for other objects."""
-
     def declare(self, name: str, rounded: int = 0) -> None:
-        self._numbers.setdefault(name, len(self._numbers))
+        number = self._numbers.setdefault(name, len(self._numbers))
+        one = self._declared.setdefault(number, Declared())
         if rounded and os.environ.get(variables.WIRE) == "bf16":
-            self._rounded[self._numbers[name]] = rounded
+            one.rounded = rounded
+        if self._gpu is not None:
+            self._gpu.declare(name, one.rounded > 0)
 
     def allocate(self, values: int, dtype: str) -> NDArray[Any]:
         if self.elastic:
@@ -186,14 +211,29 @@ class BytePSComm(Comm):
         return self._host_memory.allocate(values * np.dtype(dtype).itemsize).view(dtype)
 
     def release(self, memory: NDArray[Any]) -> None:
+        if self._gpu is not None:
+            self._gpu.release(memory.ctypes.data)
         self._host_memory.release(memory.ctypes.data)
+
+    def sums_on(self, device: str) -> bool:
+        return device == "cpu" or self._gpu is None or not self._gpu.by_host
+
+    def travels_through(self, name: str, memory: NDArray[Any]) -> None:
+        assert self._gpu is not None, "only there"
+        self._gpu.travels_through(name, memory)
 
     def push_pull(self, name: str, buffer: Any, begin: int = 0) -> int:
         """Raises ValueError for a buffer that BytePS cannot sum, TrainingError if this worker has left the others."""
+        if self._gpu is not None and (handle := self._gpu.push_pull(name, buffer, begin)) is not None:
+            return handle
+        return self._start(name, buffer, begin)
+
+    def _start(self, name: str, buffer: Any, begin: int) -> int:
+        """A sum in host memory."""
         if self._followed is not None:
             return self._await_told(name, buffer, begin)
         number, address, size_bytes, dtype = self._prepared(name, buffer)
-        self._in_flight[number] = _InFlight(name, buffer, buffer, begin * dtype.itemsize)
+        self._declared[number].in_flight = _InFlight(name, buffer, buffer, begin * dtype.itemsize)
         self._exchange.push_pull(number, address, size_bytes, TYPES[dtype], begin * dtype.itemsize)
         return number
 
@@ -202,25 +242,25 @@ class BytePSComm(Comm):
         if self._followed is not None:
             return self._await_told(name, into, begin)
         number, address, size_bytes, dtype = self._prepared(name, buffer)
-        address_of_sum, *like = self._memory(name, into)
+        address_of_sum, *like = self._plugin.memory(name, into)
         if like != [size_bytes, dtype]:
             raise ValueError(
                 f"the sum of {name!r} is to go to {like[0]} bytes of {like[1]}, not {size_bytes} of {dtype}"
             )
         skip_bytes = begin * dtype.itemsize
-        self._in_flight[number] = _InFlight(name, buffer, into, skip_bytes)
+        self._declared[number].in_flight = _InFlight(name, buffer, into, skip_bytes)
         self._exchange.push_pull_into(number, address, address_of_sum, size_bytes, TYPES[dtype], skip_bytes)
         return number
 
     def _await_told(self, name: str, into: Any, begin: int) -> int:
         """Take the sum of the others under this name into `into`."""
-        number, dtype = self._numbers[name], self._memory(name, into)[2]
-        self._in_flight[number] = _InFlight(name, into, into, begin * dtype.itemsize)
+        number, dtype = self._numbers[name], self._plugin.memory(name, into)[2]
+        self._declared[number].in_flight = _InFlight(name, into, into, begin * dtype.itemsize)
         return number
 
     def _values_of(self, one: _InFlight) -> memoryview:
         """The memory of the sum."""
-        address, size_bytes, _ = self._memory(one.name, one.into)
+        address, size_bytes, _ = self._plugin.memory(one.name, one.into)
         whole = (ctypes.c_uint8 * size_bytes).from_address(address)
         return memoryview(whole).cast("B")[one.skip_bytes :]
 
@@ -231,31 +271,36 @@ class BytePSComm(Comm):
                 f"this worker has left the job, so it can take part in {name!r} no more; end its script"
             )
         number = self._numbers[name]
-        address, size_bytes, dtype = self._memory(name, buffer)
-        if self._placed.get(number) != size_bytes:
-            self._place(number, size_bytes, dtype)
+        address, size_bytes, dtype = self._plugin.memory(name, buffer)
+        one = self._declared[number]
+        if one.placed_bytes != size_bytes:
+            self._place(number, one, size_bytes, dtype)
         return number, address, size_bytes, dtype
 
-    def _place(self, number: int, size_bytes: int, dtype: np.dtype[Any]) -> None:
-        servers_in_use = int(np.count_nonzero(self._shares))
-        size = piece_bytes(size_bytes, self._rate_bytes_per_s, servers_in_use)
+    def _place(self, number: int, one: Declared, size_bytes: int, dtype: np.dtype[Any]) -> None:
+        servers_in_use = int(np.count_nonzero(self._spread.shares))
+        size = piece_bytes(size_bytes, self._spread.rate_bytes_per_s, servers_in_use)
         self._exchange.place(number, size, -(-size_bytes // size))
-        if (rounded := self._rounded.get(number, 0)) and dtype == np.float32:
-            self._exchange.round(number, rounded * dtype.itemsize)
-        self._placed[number] = size_bytes
+        if one.rounded and dtype == np.float32:
+            self._exchange.round(number, one.rounded * dtype.itemsize)
+        one.placed_bytes = size_bytes
 
     def _wait(self, handle: int, timeout_s: float) -> bool:
         """Raises ValueError if there is no sum with this handle."""
-        if self._followed is not None:
-            complete = self._followed.sum(handle, self._values_of(self._in_flight[handle]), timeout_s)
-            if complete:
-                del self._in_flight[handle]
-            return complete
-        if handle not in self._placed:
+        if handle < 0 and self._gpu is not None:
+            return self._gpu.wait(handle, timeout_s)
+        one = self._declared.get(handle)
+        if one is None or (not one.placed_bytes and one.in_flight is None):
             raise ValueError(f"there is no sum with handle {handle}")
-        complete = self._exchange.wait(handle, timeout_s)
-        if complete and (one := self._in_flight.pop(handle, None)) and self.on_sum is not None:
-            self.on_sum(handle, self._values_of(one))
+        into = one.in_flight
+        if self._followed is not None and into is not None:
+            complete = self._followed.sum(handle, self._values_of(into), timeout_s)
+        else:
+            complete = self._exchange.wait(handle, timeout_s)
+            if complete and into is not None and self.on_sum is not None:
+                self.on_sum(handle, self._values_of(into))
+        if complete:
+            one.in_flight = None
         return complete
 
     def version(self) -> str:
@@ -263,7 +308,15 @@ class BytePSComm(Comm):
 
     def shutdown(self) -> None:
         """Waits until all workers shut down; servers and scheduler then end too."""
-        interruptible(self._plugin.shutdown)
+        if self._gpu is not None:
+            self._gpu.close()
+        interruptible(self._plugin.ops.shutdown)
+
+    def _buffer(self, values: NDArray[Any]) -> Any:
+        return self._plugin.buffer(values)
+
+    def _values(self, buffer: Any) -> NDArray[Any]:
+        return self._plugin.values(buffer)
 
 
 def _check_environment(framework: str) -> None:

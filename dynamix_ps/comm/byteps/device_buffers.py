@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import mmap
+import os
 import queue
 import threading
 import time
@@ -17,9 +18,16 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from numpy.typing import NDArray
+
+from dynamix_ps.comm.torch_buffers import TorchBuffers, tensor_of, without_beginning
+
 _WORTH_LOCKING_BYTES = 1 << 20
 
 Ready = Callable[[], None]  # sleeps until a copy is complete
+Start = Callable[[str, Any, int], int]  # (name, host buffer, begin): a sum in host memory
+Wait = Callable[[int, float], bool]  # (handle, timeout_s): for this sum
+Degraded = Callable[[str], None]
 
 
 class Copier(Protocol):
@@ -47,8 +55,7 @@ class _Sum:
 class DeviceBuffers:
     """The sums of one worker whose buffers are on a GPU."""
 
-    def __init__(self, copier: Copier, start: Callable[[str, Any, int], int], wait: Callable[[int, float], bool]):
-        """`start(name, host buffer, begin)` and `wait(handle, timeout_s)` sum in host memory."""
+    def __init__(self, copier: Copier, start: Start, wait: Wait) -> None:
         self._copier, self._start, self._wait = copier, start, wait
         self._sums: dict[int, _Sum] = {}
         self._number = 0
@@ -149,3 +156,73 @@ class CudaCopier:
 
     def to_device(self, host: Any, buffer: Any) -> None:
         buffer.copy_(host, non_blocking=True)
+
+
+class GpuSums:
+    """The sums of a torch worker on GPUs: by way of host memory, or through the stages of BytePS itself.
+
+    The latter is for a worker that has several devices, each with a process. Handles are below 0; others are in use for
+    sums in host memory.
+    """
+
+    def __init__(self, c_lib: Any, tensors: TorchBuffers, start: Start, wait: Wait, on_degraded: Degraded) -> None:
+        self._c_lib, self._tensors, self._on_degraded = c_lib, tensors, on_degraded
+        self._rounded: set[str] = set()
+        self._hosts: dict[str, Any] = {}  # host memory of each buffer
+        self.by_host = os.environ["BYTEPS_LOCAL_SIZE"] == "1"
+        if self.by_host:
+            self._copier = CudaCopier()
+            self._buffers = DeviceBuffers(self._copier, start, wait)
+
+    def declare(self, name: str, rounded: bool) -> None:
+        """As `Comm.declare`."""
+        if not self.by_host:
+            self._c_lib.byteps_torch_declare_tensor(name)
+            self._rounded |= {name} if rounded else set()
+
+    def travels_through(self, name: str, memory: NDArray[Any]) -> None:
+        """As `Comm.travels_through`."""
+        self._hosts[name] = host = tensor_of(memory)
+        if told := self._copier.pin(host):
+            self._on_degraded(f"copies between GPU and host are slow: {told}")
+
+    def release(self, address: int) -> None:
+        """As `Comm.release`."""
+        if self.by_host:
+            self._hosts = {name: host for name, host in self._hosts.items() if host.data_ptr() != address}
+            self._copier.unpin(address)  # though another buffer may have the name by now
+
+    def push_pull(self, name: str, buffer: Any, begin: int) -> int | None:
+        """Start a sum. None: the buffer is in host memory, and all sums before it have started."""
+        self._tensors.check(name, buffer)
+        if buffer.device.type == "cpu":
+            if self.by_host:
+                self._buffers.drain()
+            return None
+        if self.by_host:
+            if name not in self._hosts:
+                import torch
+
+                self._hosts[name] = torch.empty(buffer.shape, dtype=buffer.dtype, pin_memory=True)
+            return self._buffers.push_pull(name, buffer, self._hosts[name], begin)
+        if name in self._rounded:
+            self._on_degraded("wire: bf16 has no effect on gradients of several GPUs, which travel in their own type")
+        sent = without_beginning(buffer, begin)
+        # the plugin has one name per tensor type for one and the same function
+        handle = -1 - int(self._c_lib.byteps_torch_push_pull_async_torch_FloatTensor(sent, sent, False, name, 0, 0))
+        self._tensors.remember(handle, buffer, sent, begin)
+        return handle
+
+    def wait(self, handle: int, timeout_s: float) -> bool:
+        """As `Comm.wait`."""
+        if self.by_host:
+            return self._buffers.wait(handle, timeout_s)
+        if not self._c_lib.byteps_torch_wait(-1 - handle, timeout_s):
+            return False
+        self._tensors.deliver(handle)
+        return True
+
+    def close(self) -> None:
+        """End the thread."""
+        if self.by_host:
+            self._buffers.close()

@@ -58,7 +58,7 @@ class SumStatus:
 
 
 class ElasticWorker:
-    """The sums of this worker, for a thread beside the training thread. Methods may be called at any time.
+    """A `WorkerPlane`: the sums of this worker, for a thread beside the training thread, which may call at any time.
 
     Args:
         shares: returns the part of all bytes that each server sums, (S,); the same on all workers.
@@ -71,7 +71,7 @@ class ElasticWorker:
         self._watch = ServerWatch(lambda server, limit_s: exchange.echo_s(server, 1, limit_s) >= 0)
 
     def freeze(self) -> SumStatus:
-        """Let no round complete from now on: waits for sums return false until `resume`."""
+        """Waits for sums return false until `resume`."""
         self._exchange.freeze()
         return self.status()
 
@@ -82,11 +82,9 @@ class ElasticWorker:
         """Does nothing: the servers know the workers."""
 
     def resume(self, generation: int, round_number: int, contributions: int, lost_servers: Collection[int]) -> None:
-        """Go on with the members of `generation`, of which there are so many, without the lost servers.
+        """A worker sends its pushes of this round again, to the remaining servers, and ignores older sums.
 
-        `round_number` is their first round. A worker sends its pushes of this round again, to the remaining servers,
-        and ignores sums of an older generation. A worker that is one round behind completes its round unchanged.
-
+        A worker that is one round behind completes its round unchanged.
         Raises ValueError if this worker is neither in this round nor one behind, if it has had this generation, and if
         no server is left.
         """
@@ -99,10 +97,6 @@ class ElasticWorker:
             )
 
     def expect(self, contributions: int) -> None:
-        """From the next round on, expect so many contributions, because workers have joined or left. On all workers.
-
-        The training thread calls this between two rounds.
-        """
         self._exchange.expect(contributions)
 
     def depart(self, over: Callable[[], bool]) -> bool:
@@ -114,49 +108,37 @@ class ElasticWorker:
         return frozenset()
 
     def silent_servers(self, quiet_s: float) -> frozenset[int]:
-        """Servers whose answer this worker lacks, and that give no sign of life for `quiet_s`, though asked for one.
-
-        The transport of a server answers. One thread calls this several times in `quiet_s`. Sleeps without the GIL.
-        """
+        """The transport of a server answers. One thread calls this. Sleeps without the GIL."""
         status = self.status()
         progress = (status.first_incomplete, *sorted(status.missing.items()))
         return self._watch.silent(self.unanswered(), progress, quiet_s)
 
     def enter(self, generation: int, round_number: int, contributions: int, lost_servers: Collection[int]) -> int:
-        """Begin with this round of the others, which has so many members, without the lost servers. For a joiner.
-
-        Returns the number of the round: the servers have the sums of earlier rounds.
-        """
+        """Returns the number of the round: the servers have the sums of earlier rounds."""
         self.use_servers_without(lost_servers)
         self._exchange.enter(generation, round_number, contributions)
         return round_number
 
     def use_servers_without(self, lost_servers: Collection[int]) -> None:
-        """From the next round on, spread the pieces over all servers except these, because a server has joined.
-
-        All workers call this, each in its training thread, between two rounds.
-        """
         self._exchange.spread(self._servers_without(lost_servers))
 
     def answers(self, server: int, limit_s: float) -> bool:
-        """Whether this server answers within `limit_s`. A joiner answers once it can take part in sums."""
+        """A joiner answers once it can take part in sums."""
         return self._watch.answers(server, limit_s)
 
     def unanswered(self) -> frozenset[int]:
-        """Servers that have pieces of the first incomplete round and have not answered."""
         return self._exchange.unanswered()
 
     def _servers_without(self, lost: Collection[int]) -> NDArray[np.int32]:
         return servers_in_turn(shares_without(self._shares(), lost))
 
     def next_loss(self, timeout_s: float) -> PeerFailure | None:
-        """The next role that this worker has lost; None: there is none within `timeout_s`. Sleeps without the GIL."""
         found = self._exchange.next_loss(timeout_s)
         return None if found is None else _failure(*found)
 
 
 class ElasticServer:
-    """The sums of the server in this process, for a thread beside the serving one. Create it before serving.
+    """A `ServerPlane`: the sums of the server in this process. Create it before serving.
 
     In the process of a scheduler, `next_loss` returns the losses of the scheduler.
     """
@@ -172,22 +154,15 @@ class ElasticServer:
         self._next_loss.restype, self._next_loss.argtypes = c_int, (c_double, POINTER(c_int))
 
     def fence(self, generation: int, round_number: int) -> None:
-        """From now on, accept only `generation` and later ones in rounds from `round_number` on.
-
-        Drops all parts of these rounds, and ignores late ones of older generations. Sums of earlier rounds stay.
-        """
+        """Late parts of older generations are ignored. Sums of earlier rounds stay."""
         self._fence(generation, round_number)
 
     def silent(self, quiet_s: float) -> frozenset[int]:
-        """Workers that others wait for here, and that give no sign of life for `quiet_s`, though asked for one.
-
-        The transport of a worker answers, even while its program is busy. Call this several times in `quiet_s`.
-        """
+        """The transport of a worker answers, even while its program is busy."""
         ranks = (c_int32 * _MOST_WORKERS)()
         return frozenset(ranks[: int(self._silent(quiet_s, ranks, _MOST_WORKERS))])
 
     def next_loss(self, timeout_s: float) -> PeerFailure | None:
-        """The next role that this one has lost; None: there is none within `timeout_s`. Sleeps without the GIL."""
         rank = c_int()
         kind = int(self._next_loss(timeout_s, byref(rank)))
         return None if kind < 0 else _failure(kind, rank.value)

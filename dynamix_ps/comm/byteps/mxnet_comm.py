@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import ctypes
+from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 import dynamix_ps.numpy_names  # noqa: F401  (before mxnet)
-from dynamix_ps.comm.byteps.comm import BytePSComm
+from dynamix_ps.comm.byteps.comm import BytePSComm, Plugin
 from dynamix_ps.comm.byteps.exchange import TYPES
 
 
-class MXNetBytePSComm(BytePSComm):
+class MXNetPlugin(Plugin):
     """Buffers are dense NDArrays in host memory: float16/32/64, uint8, int8/32/64.
 
     MXNet computes in the background: a sum begins when all earlier operations on the buffer are done.
@@ -21,17 +22,14 @@ class MXNetBytePSComm(BytePSComm):
 
     framework = "mxnet"
 
-    def _load(self) -> Any:
+    def load(self) -> ctypes.CDLL:
         from byteps.mxnet import ops
 
-        self._plugin_library = ops.MXNET_LIB_CTYPES
-        return ops
-
-    def _library(self) -> ctypes.CDLL:
-        library: ctypes.CDLL = self._plugin_library
+        self.ops = ops
+        library: ctypes.CDLL = ops.MXNET_LIB_CTYPES
         return library
 
-    def _memory(self, name: str, buffer: Any) -> tuple[int, int, np.dtype[Any]]:
+    def memory(self, name: str, buffer: Any) -> tuple[int, int, np.dtype[Any]]:
         from mxnet.base import _LIB, check_call
 
         dtype: np.dtype[Any] = np.dtype(buffer.dtype)
@@ -45,11 +43,14 @@ class MXNetBytePSComm(BytePSComm):
         check_call(_LIB.MXNDArrayGetData(buffer.handle, ctypes.byref(address)))
         return address.value or 0, buffer.size * dtype.itemsize, dtype
 
-    def _buffer(self, values: NDArray[Any]) -> Any:
+    def buffer(self, values: NDArray[Any]) -> Any:
         import mxnet as mx
 
         return mx.nd.from_numpy(values, zero_copy=True)
 
-    def _values(self, buffer: Any) -> NDArray[Any]:
+    def values(self, buffer: Any) -> NDArray[Any]:
         values: NDArray[Any] = buffer.asnumpy()
         return values
+
+
+mxnet_comm = partial(BytePSComm, MXNetPlugin)

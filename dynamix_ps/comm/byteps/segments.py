@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dynamix_ps.cgroups import available_memory_bytes
-from dynamix_ps.errors import EnvironmentNotReady
+from dynamix_ps.errors import DynamixError
 
 DATA_OFFSET_BYTES = 4096  # the page before holds the random number
 _NONCE_BYTES = 16
@@ -34,7 +34,7 @@ _LAYOUT = struct.Struct("<16s QQ III Q 16s")
 ANNOUNCEMENT_BYTES = _LAYOUT.size
 
 
-class SegmentError(EnvironmentNotReady):
+class SegmentError(DynamixError):
     """A segment cannot be created, or not be opened by this process."""
 
 

@@ -115,11 +115,7 @@ class ElasticRing(RingRounds):
     # The control plane.
 
     def meet(self, addresses: Mapping[int, str], leaving: Collection[int] = ()) -> None:
-        """The members from the next `resume`, `expect` or `enter` on, with this worker: the address of each by rank.
-
-        `leaving`: members whose last round this worker has completed. Workers that are behind complete it in a ring of
-        all members; a ring of the members that stay follows.
-        """
+        """Workers that are behind complete a round in a ring of all members; a ring of those that stay follows."""
         with self._changed:
             self._addresses = addresses
             self._staying = {rank: address for rank, address in addresses.items() if rank not in leaving}
@@ -140,10 +136,9 @@ class ElasticRing(RingRounds):
         return frozenset()
 
     def resume(self, generation: int, round_number: int, contributions: int, lost_servers: Collection[int]) -> None:
-        """Go on with so many workers, the members of the last `meet` that stay. `round_number` is their first round.
+        """Returns at once.
 
-        Returns at once. Raises ValueError if this worker is neither in this round nor one behind, or has had this
-        generation.
+        Raises ValueError if this worker is neither in this round nor one behind, or has had this generation.
         """
         with self._changed:
             assert len(self._staying) == contributions, "the coordinator has named the members"
@@ -157,11 +152,7 @@ class ElasticRing(RingRounds):
             self._begin(round_number, self._addresses)
 
     def enter(self, generation: int, round_number: int, contributions: int, lost_servers: Collection[int]) -> int:
-        """Begin with this round, in the ring of the members of the last `meet`, this worker included. For a joiner.
-
-        Returns the number of the next round, at once. Only workers that have completed a round have sums that others
-        may lack.
-        """
+        """Returns the next round, at once: only who has completed a round has sums that others may lack."""
         with self._changed:
             assert len(self._staying) == contributions, "the one that gives the state has named the members"
             self._generation = generation

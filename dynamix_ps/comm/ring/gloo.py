@@ -9,7 +9,6 @@ import os
 import socket
 import sys
 import time
-from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any
 
@@ -40,13 +39,6 @@ class GlooComm(Comm):
 
     name = "gloo"
     elastic: ElasticRing | None = None
-
-    def known(self) -> dict[str, Any]:
-        """Nothing: the control plane says which workers are in the ring."""
-        return {}
-
-    def adopt(self, known: Mapping[str, Any]) -> None:
-        self.late = False
 
     def init(self) -> None:
         """Join the other workers.

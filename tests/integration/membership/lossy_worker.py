@@ -207,9 +207,9 @@ def control(comm: BytePSComm, pipe: Pipe) -> None:
 def main(environment: dict[str, str], connection: Connection, work: Work) -> None:
     """The whole life of the worker's process."""
     os.environ.update(environment)
-    from dynamix_ps.comm.byteps.torch_comm import TorchBytePSComm
+    from dynamix_ps.comm.byteps.torch_comm import torch_comm
 
-    comm = TorchBytePSComm()
+    comm = torch_comm()
     comm.init()
     if work.life is not None and os.fork() == 0:
         work.life.poll(None)

@@ -37,7 +37,7 @@ def work(environment: dict[str, str], pipe: Connection) -> None:
     import torch
 
     from dynamix_ps.comm.byteps import comm as byteps
-    from dynamix_ps.comm.byteps.torch_comm import TorchBytePSComm
+    from dynamix_ps.comm.byteps.torch_comm import torch_comm
 
     if "HELD" in environment:
         exchange = byteps.Exchange
@@ -48,7 +48,7 @@ def work(environment: dict[str, str], pipe: Connection) -> None:
             return exchange(*arguments)
 
         byteps.Exchange = begin_sums  # type: ignore[assignment,misc]
-    comm = TorchBytePSComm()
+    comm = torch_comm()
     comm.init()
     elastic = comm.elastic
     assert elastic is not None

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from dynamix_ps.certificates import Certificates
-from dynamix_ps.comm.byteps.comm import BytePSComm
+from dynamix_ps.comm.byteps.comm import BytePSComm, Plugin, Spread
 from dynamix_ps.comm.followed_sums import SumGiver, SumTaker
 from dynamix_ps.comm.peers import PeerListener, dial
 from dynamix_ps.comm.state_stream import receive_state
@@ -192,22 +192,30 @@ def test_a_newcomer_that_does_something_else_ends_by_itself(take: Callable[[SumT
             take(taker)
 
 
-class Plane(BytePSComm):
-    """BytePS with arrays of numpy, and with its C functions left out: every sum is complete at once."""
+class Arrays(Plugin):
+    """Buffers are arrays of numpy."""
 
     framework = "numpy"
+    load = Mock()
+
+    def memory(self, name: str, buffer: Any) -> tuple[int, int, np.dtype[Any]]:
+        return buffer.ctypes.data, buffer.nbytes, buffer.dtype
+
+    def buffer(self, values: Any) -> Any:
+        return values
+
+
+class Plane(BytePSComm):
+    """BytePS with its C functions left out: every sum is complete at once."""
+
     rank, size = 1, 2
-    _load = _library = Mock()
 
     def __init__(self) -> None:
-        self._numbers, self._rounded, self._in_flight, self._placed = {}, {}, {}, {}
-        self._shares, self._rate_bytes_per_s = np.ones(1), 1e9
+        super().__init__(Arrays)
+        self._numbers, self._declared, self._spread = {}, {}, Spread(np.ones(1))
         self._exchange = Mock()
         self.declare("other")
         self.declare("gradients")
-
-    def _memory(self, name: str, buffer: Any) -> tuple[int, int, np.dtype[Any]]:
-        return buffer.ctypes.data, buffer.nbytes, buffer.dtype
 
 
 def test_a_data_plane_tells_its_sums_and_takes_those_of_another_one() -> None:

@@ -10,10 +10,11 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
+from dynamix_ps.comm.byteps.comm import Declared
 from dynamix_ps.comm.byteps.elastic import ElasticServer, ElasticWorker, SumStatus
 from dynamix_ps.comm.byteps.exchange import Exchange
 from dynamix_ps.comm.byteps.host_memory import HostMemory
-from dynamix_ps.comm.byteps.torch_comm import TorchBytePSComm
+from dynamix_ps.comm.byteps.torch_comm import torch_comm
 from dynamix_ps.comm.plane import PeerFailure, is_elastic
 from dynamix_ps.comm.torch_buffers import TorchBuffers
 from dynamix_ps.errors import EnvironmentNotReady, TrainingError
@@ -84,15 +85,16 @@ def test_elastic_runs_share_no_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     assert shares()
     monkeypatch.setenv("DYNAMIX_ELASTIC", "1")
     assert not shares()
-    comm = TorchBytePSComm()
+    comm = torch_comm()
     comm.elastic = ElasticWorker(cast(Exchange, FakeExchange()), lambda: SHARES)
     memory = comm.allocate(3, "float32")  # no other worker is asked
     assert memory.dtype == np.float32 and memory.tolist() == [0, 0, 0]
 
 
 def test_a_sum_goes_to_a_buffer_of_the_same_size_and_type() -> None:
-    comm = TorchBytePSComm()
-    comm._tensors, comm._numbers, comm._placed = TorchBuffers({"cpu"}), {"a": 0}, {0: 12}
+    comm = torch_comm()
+    comm._plugin._tensors = TorchBuffers({"cpu"})  # type: ignore[attr-defined]
+    comm._numbers, comm._declared = {"a": 0}, {0: Declared(placed_bytes=12)}
     mine = torch.zeros(3)
     for other in (torch.zeros(4), torch.zeros(3, dtype=torch.int32)):
         with pytest.raises(ValueError, match="the sum of 'a' is to go to"):
@@ -100,7 +102,7 @@ def test_a_sum_goes_to_a_buffer_of_the_same_size_and_type() -> None:
 
 
 def test_who_has_left_takes_part_in_no_sum() -> None:
-    comm = TorchBytePSComm()
+    comm = torch_comm()
     comm._numbers, comm.left = {"a": 0}, True
     with pytest.raises(TrainingError, match="this worker has left the job, so it can take part in 'a' no more"):
         comm._prepared("a", np.zeros(3, np.float32))
