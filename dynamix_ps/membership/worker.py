@@ -182,7 +182,7 @@ class Worker(WorkerRounds):
 
     def _version(self) -> int:
         ready = itertools.takewhile(lambda item: self._is_ready(item[1]), sorted(self._entries.items()))
-        return max((version for version, _ in ready), default=super()._version())
+        return max((version for version, _ in ready), default=self._known().version)
 
     def _is_ready(self, process: Process) -> bool:
         is_new = process.role == "worker" and process not in self._decided.gone

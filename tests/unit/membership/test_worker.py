@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
-from dynamix_ps.membership.data_messages import Answer, AskState, Snapshot, Sum
-from dynamix_ps.membership.messages import COORDINATOR, Freeze, Process, Processes, Ready, Resume, Status
+import pytest
+
+from dynamix_ps.membership.data_messages import Answer, AskState, Caught, Copy, Push, Snapshot, Sum
+from dynamix_ps.membership.messages import COORDINATOR, Enter, Entry, Freeze, Process, Processes, Ready, Resume, Status
 from dynamix_ps.membership.round_in_flight import RoundInFlight
 from dynamix_ps.membership.schedule import Schedule
 from dynamix_ps.membership.worker import Worker
@@ -89,3 +92,17 @@ def test_a_round_that_is_made_anew_counts_no_earlier_answer() -> None:
     assert one.complete
     one.anew(2, {0: S[0], 1: S[0]})
     assert not one.complete and one.unanswered() == {S[0]}
+
+
+@pytest.mark.parametrize("caught_up", [False, True])
+def test_whom_a_newcomer_follows_votes_for_it_once_it_has_caught_up(caught_up: bool) -> None:
+    one = worker(W[0])
+    one.on_message(COORDINATOR, Enter(Entry(1, W[3])))
+    one.on_message(COORDINATOR, Resume(3, 5, NOBODY, frozenset(S), W[1]))
+    schedule = dataclasses.replace(Schedule.of_founders(FOUNDERS, 0), previous=FOUNDERS)
+    told = one.on_message(W[1], Snapshot(3, 5, schedule, "state"))
+    assert told == [(COORDINATOR, Ready()), (W[3], Copy(3, 5, schedule, "state"))]
+    if caught_up:
+        one.on_message(W[3], Caught(4))
+    ((_, push),) = one.push()
+    assert isinstance(push, Push) and push.part.trailer.version == caught_up
