@@ -45,7 +45,7 @@ _REQUIRED = (
 )
 
 
-class Plugin(ABC):
+class FrameworkPlugin(ABC):
     """BytePS's plugin for one framework, and the buffers of that framework.
 
     Attributes:
@@ -114,7 +114,7 @@ class BytePSComm(Comm):
     _gpu: GpuSums | None = None
     _followed: SumTaker | None = None  # this worker is in no sum yet, and takes those of the others
 
-    def __init__(self, plugin: Callable[[], Plugin]) -> None:
+    def __init__(self, plugin: Callable[[], FrameworkPlugin]) -> None:
         self._plugin = plugin()
 
     def init(self) -> None:

@@ -10,11 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 import dynamix_ps.numpy_names  # noqa: F401  (before mxnet)
-from dynamix_ps.comm.byteps.comm import BytePSComm, Plugin
+from dynamix_ps.comm.byteps.comm import BytePSComm, FrameworkPlugin
 from dynamix_ps.comm.byteps.exchange import TYPES
 
 
-class MXNetPlugin(Plugin):
+class MXNetPlugin(FrameworkPlugin):
     """Buffers are dense NDArrays in host memory: float16/32/64, uint8, int8/32/64.
 
     MXNet computes in the background: a sum begins when all earlier operations on the buffer are done.

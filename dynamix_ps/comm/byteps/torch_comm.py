@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dynamix_ps.comm.byteps.comm import BytePSComm, Plugin
+from dynamix_ps.comm.byteps.comm import BytePSComm, FrameworkPlugin
 from dynamix_ps.comm.byteps.device_buffers import Degraded, GpuSums, Start, Wait
 from dynamix_ps.comm.plane import is_elastic
 from dynamix_ps.comm.torch_buffers import TorchBuffers, tensor_of
@@ -17,7 +17,7 @@ from dynamix_ps.comm.torch_buffers import TorchBuffers, tensor_of
 _CUDA_FUNCTION = "byteps_torch_push_pull_async_torch_cuda_FloatTensor"
 
 
-class TorchPlugin(Plugin):
+class TorchPlugin(FrameworkPlugin):
     """Sums GPU tensors too in builds with CUDA."""
 
     framework = "torch"

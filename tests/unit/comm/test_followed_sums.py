@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from dynamix_ps.certificates import Certificates
-from dynamix_ps.comm.byteps.comm import BytePSComm, Plugin, Spread
+from dynamix_ps.comm.byteps.comm import BytePSComm, FrameworkPlugin, Spread
 from dynamix_ps.comm.followed_sums import SumGiver, SumTaker
 from dynamix_ps.comm.peers import PeerListener, dial
 from dynamix_ps.comm.state_stream import receive_state
@@ -192,7 +192,7 @@ def test_a_newcomer_that_does_something_else_ends_by_itself(take: Callable[[SumT
             take(taker)
 
 
-class Arrays(Plugin):
+class Arrays(FrameworkPlugin):
     """Buffers are arrays of numpy."""
 
     framework = "numpy"
