@@ -8,8 +8,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
-from dynamix_ps.comm.byteps.device_buffers import DeviceBuffers
+from dynamix_ps.comm.byteps.device_buffers import DeviceBuffers, GpuSums
+from dynamix_ps.comm.torch_buffers import TorchBuffers
 
 LIMIT_S = 30.0
 
@@ -117,3 +119,36 @@ def test_drain_returns_when_all_sums_have_started(device: DeviceBuffers, copies:
         one.set()
     device.drain()
     assert sums.names == ["a", "b", "c"]
+
+
+class Library:
+    """The plugin's functions for GPUs; every sum is complete at once."""
+
+    def __init__(self) -> None:
+        self.declared: list[str] = []
+        self.pushed: list[Any] = []
+
+    def byteps_torch_declare_tensor(self, name: str) -> None:
+        self.declared.append(name)
+
+    def byteps_torch_push_pull_async_torch_FloatTensor(self, sent: Any, into: Any, average: bool, *_: Any) -> int:
+        assert sent is into and not average
+        self.pushed.append(sent)
+        return len(self.pushed) - 1
+
+    def byteps_torch_wait(self, handle: int, timeout_s: float) -> bool:
+        return handle < len(self.pushed)
+
+
+def test_a_worker_of_several_gpus_sums_by_the_stages_of_byteps(monkeypatch: pytest.MonkeyPatch, sums: Sums) -> None:
+    """A tensor without values is in place of one on a GPU."""
+    monkeypatch.setenv("BYTEPS_LOCAL_SIZE", "2")
+    library, told = Library(), list[str]()
+    gpu = GpuSums(library, TorchBuffers({"cpu", "meta"}), sums.start, sums.wait, told.append)
+    gpu.declare("gradients", rounded=True)
+    assert gpu.push_pull("other", torch.zeros(2), 0) is None and not gpu.by_host
+    buffer = torch.zeros(4, device="meta")
+    assert [gpu.push_pull("gradients", buffer, begin) for begin in (0, 2)] == [-1, -2]
+    assert gpu.wait(-1, 0.0) and gpu.wait(-2, 0.0) and not gpu.wait(-3, 0.0)
+    assert library.pushed[0] is buffer and library.pushed[1] is not buffer, "its beginning is in no sum"
+    assert library.declared == ["gradients"] and "bf16 has no effect" in told[0] and not sums.names
