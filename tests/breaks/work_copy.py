@@ -19,12 +19,12 @@ from tests.breaks.catalogue import Break, find_place, read_product
 _BREAK_S = 180.0  # limit for all tests of one break
 _OPTIONS = ("-x", "-q", "-p", "no:cacheprovider", "--timeout=60", "--hypothesis-profile=unshrunk")
 _ANOTHER_TIME_NS = 10**10  # compiled forms have whole seconds
-_FAILED = re.compile(r"^(?:FAILED|ERROR) (\S+)", re.MULTILINE)
+_FAILED = re.compile(r"^(?:FAILED|ERROR) ([^\s\[]+)", re.MULTILINE)  # parameters may have blanks
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How tests have ended. `failed`: the first test that failed; `trouble`: why it is not known whether they pass."""
+    """How tests have ended. `failed`: the test that failed. `trouble`: why it is not known whether they pass."""
 
     passed: bool
     failed: str
