@@ -141,10 +141,10 @@ def test_a_whole_run_adapts_and_leaves_nothing(
 
 @pytest.mark.parametrize("comm", ["byteps", "gloo"])
 def test_a_whole_run_over_ipv6(tmp_path: Path, started: list[Running], comm: str) -> None:
-    started.append(run := Running(tmp_path, iterations=100, comm=comm, host="::1"))
+    started.append(run := Running(tmp_path, iterations=200, comm=comm, host="::1"))
     output = run.end()
     assert run.process.returncode == 0, output
-    assert run.summary()["iterations"] == 100
+    assert run.summary()["iterations"] == 200
     assert run.summary()["plans_applied"] >= 1
 
 
