@@ -113,6 +113,15 @@ def test_unknown_numbers_are_null(file: Path) -> None:
     assert line["time_s"] > 1e9
 
 
+def test_a_decision_is_on_disk_before_anybody_hears_of_it(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    journal, kept = Journal(file), list[bytes]()
+    monkeypatch.setattr(journal_module.os, "fsync", lambda descriptor: kept.append(file.read_bytes()))
+    journal.write("update")
+    assert kept == []
+    decision(journal, "plan", 0, 1)
+    assert kept == [file.read_bytes()]
+
+
 def test_a_full_disk_is_said_once_and_nothing_is_raised(
     file: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -82,6 +82,18 @@ def test_a_place_is_vacated_with_the_first_window_without_its_worker() -> None:
     assert places.without_empty(plan).batch_sizes[2] == 0
 
 
+def test_places_are_vacated_together_once_no_worker_that_leaves_is_in_the_window() -> None:
+    plan = Plan(3, (10, 20, 30, 40))
+    places, records = WorkerPlaces(config_of(), plan), run_under(plan, 0)
+    for rank in (1, 2):
+        places.register(rank, "first", now_s=0.0)
+        places.depart(rank)
+    records[1] = None
+    assert not places.vacate(records) and places.empty == set()
+    records[2] = None
+    assert places.vacate(records) and places.empty == {1, 2}
+
+
 def test_a_worker_that_has_departed_may_come_back() -> None:
     plan = Plan(3, (10, 20, 30, 40))
     places = WorkerPlaces(config_of(), plan)

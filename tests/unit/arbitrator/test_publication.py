@@ -59,6 +59,8 @@ def test_new_sizes_get_a_version_above_all_that_are_known(publication: PlanPubli
 
 
 def test_plans_of_workers_are_adopted_one_version_ahead_or_when_two_hold_them(publication: PlanPublication) -> None:
+    publication.hold(0, Plan(6, (6, 10)))
+    assert publication.plan == Plan(2, (8, 8)), "two versions ahead of what is known"
     publication.hold(0, Plan(5, (6, 10)))
     assert publication.plan == Plan(5, (6, 10))
     far = Plan(90, (2, 14))

@@ -32,3 +32,9 @@ def test_a_worker_has_no_state_after_its_last_round() -> None:
         assert schedule.previous == frozenset(W[:3])
         schedule = schedule.after({worker: Trailer() for worker in W[:3]}, {})
     assert schedule.previous == frozenset(W[1:3])
+
+
+def test_a_lost_worker_is_planned_for_what_is_on_its_way_alone_and_no_sum_waits_for_it() -> None:
+    schedule = FOUNDED.after({W[0]: Trailer(), W[1]: Trailer()}, {})
+    assert schedule.workers == (frozenset(W[:3]), frozenset(W[:2]))
+    assert schedule.expected(frozenset(W[2:3])) == frozenset(W[:2])

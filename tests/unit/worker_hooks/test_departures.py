@@ -45,3 +45,11 @@ def test_who_is_lost_does_not_stay() -> None:
     votes.decide(5, (0, 1, 2), (0,))
     assert votes.decide(6, (0, 2), (2,)) == []
     assert votes.staying((0,)) == [], "nobody is left but who leaves"
+
+
+def test_who_enters_in_the_place_of_a_worker_that_has_left_stays() -> None:
+    departures = Departures(least=1)
+    assert departures.decide(4, present=[0, 1, 2], votes=[1]) == [1]
+    departures.forget([1])
+    assert departures.staying([0, 1, 2]) == [0, 1, 2]
+    assert departures.gone_after(9, [0, 1, 2]) == []

@@ -434,6 +434,21 @@ def test_halves_are_summed_in_float32(dtype):
     assert net.weight.grad.tolist() == [[1.0, 1.0]]
 
 
+def test_the_sum_of_halves_is_the_gradient_of_all_workers():
+    nets = [nn.Linear(2, 1, bias=False).to(torch.bfloat16) for _ in range(2)]
+    comms: list[SumInMemory] = []
+    comms += [SumInMemory(rank, comms) for rank in range(2)]
+    exchanges = [exchange_of(net, comm, 4_000_000) for net, comm in zip(nets, comms, strict=True)]
+    for value, net, exchange in zip((1.0, 3.0), nets, exchanges, strict=True):
+        exchange.begin(0.5, measure_norm=False)
+        net(torch.full((1, 2), value, dtype=torch.bfloat16)).sum().backward()
+        exchange.send_rest(lambda grad_sq: [mine(1)])
+    for exchange in exchanges:
+        exchange.receive(lambda waited_s: None)
+        exchange.deliver()
+    assert [net.weight.grad.tolist() for net in nets] == [[[2.0, 2.0]]] * 2
+
+
 def test_complex_parameters_are_refused():
     with pytest.raises(TrainingError, match=r"parameter w has type torch\.complex64"):
         check_types({"w": nn.Parameter(torch.zeros(2, dtype=torch.complex64))})

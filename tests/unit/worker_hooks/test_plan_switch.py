@@ -191,8 +191,9 @@ def test_a_plan_from_before_a_worker_came_does_not_take_its_samples():
     newcomer.take_over(json.loads(json.dumps(unbound.packed())))
     for version, sizes, found in (
         (1, (8, 4, 0), (5, 3, 4)),  # from before it came
-        (2, (4, 4, 4), (4, 4, 4)),
-        (3, (8, 4, 0), (8, 4, 0)),  # a later one of the policy
+        (2, (4, 8, 0), (3, 5, 4)),  # that one too
+        (3, (4, 4, 4), (4, 4, 4)),
+        (4, (8, 4, 0), (8, 4, 0)),  # a later one of the policy
     ):
         for one in (unbound, newcomer):
             one.decide(5 + version, one.vote(Plan(version, sizes)).version)

@@ -72,6 +72,14 @@ def test_a_loss_or_a_gradient_that_is_not_finite_acts_at_once() -> None:
     assert story.rate.guard == 0.25
 
 
+def test_what_was_known_comes_back_with_the_weights_as_often_as_they_do() -> None:
+    story = Story()
+    for _ in range(2):
+        story.trains(10)
+        assert story.trains(broken=BROKEN) == [BROKEN]
+        assert story.state == 0 and math.isnan(story.guard.level), "no loss was known then"
+
+
 def test_a_second_time_goes_back_to_the_copy_before() -> None:
     story = Story()
     story.trains(95)

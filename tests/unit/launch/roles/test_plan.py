@@ -291,7 +291,7 @@ def test_each_host_gets_its_own_roles_and_all_meet_at_the_home() -> None:
 
 
 def test_devices_and_cores_are_those_of_the_host() -> None:
-    a, b = plan_on("a"), plan_on("b", {"NVIDIA_VISIBLE_DEVICES": "7"})
+    a, b = plan_on("a"), plan_on("b", {"NVIDIA_VISIBLE_DEVICES": "7,8,9"})
     assert [spec.env["NVIDIA_VISIBLE_DEVICES"] for spec in a.values()] == ["4", "6"]
     assert b["worker-2"].env["NVIDIA_VISIBLE_DEVICES"] == "7"
     assert [a["worker-0"].env["OMP_NUM_THREADS"], b["worker-2"].env["OMP_NUM_THREADS"]] == ["2", "4"]

@@ -43,6 +43,12 @@ def test_how_slowly_somebody_computes_does_not_change_what_the_network_needs(slo
     assert found.hiding == pytest.approx(0.25)
 
 
+def test_computing_hides_no_more_than_its_backward_pass() -> None:
+    found = network(0.1, (0.1, 0.1), (0.09, 0.09))
+    assert found.hiding == pytest.approx(2 / 3)
+    assert found.exposed_s == pytest.approx([0.09 - 0.1 * 2 / 3] * 2)
+
+
 def test_what_transfers_do_not_explain_counts_for_all_alike() -> None:
     found = network(0.3, (0.1, 0.05), (math.nan, math.nan))
     assert (found.network_s.tolist(), float(found.hiding)) == (pytest.approx([0.2, 0.2]), 0.0)
