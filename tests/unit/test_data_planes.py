@@ -73,6 +73,7 @@ def test_the_table_and_the_cluster_file_import_no_framework() -> None:
     assert done.stdout.split() == []
 
 
+@pytest.mark.slow
 def test_nothing_compares_the_name_of_a_data_plane() -> None:
     found = []
     for package in ("dynamix_ps", "server_hooks", "worker_hooks", "benchmarks"):

@@ -46,6 +46,7 @@ def play(program: Path, seeds: int) -> subprocess.CompletedProcess[str]:
     return subprocess.run([program, "0", str(seeds)], capture_output=True, text=True, timeout=100, check=False)
 
 
+@pytest.mark.slow
 def test_survivors_see_the_same_sums(tmp_path: Path) -> None:
     done = play(build(tmp_path), SEEDS)
     assert done.returncode == 0, done.stderr[-3000:]
@@ -55,6 +56,7 @@ def test_survivors_see_the_same_sums(tmp_path: Path) -> None:
     assert leaves > SEEDS // 4 and entries > SEEDS // 10
 
 
+@pytest.mark.slow
 def test_of_one_round_only_the_newest_generation_counts(tmp_path: Path) -> None:
     same_round = "head.round != push.round"
     done = play(build(tmp_path, f"{same_round} || head.generation != push.generation", same_round), SEEDS)
@@ -64,6 +66,7 @@ def test_of_one_round_only_the_newest_generation_counts(tmp_path: Path) -> None:
 REST = "return IsAwaited(head) ? place : Waste(sender, head);"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("rest", "is_right"), [(REST, True), ("return place;", False)], ids=["as-is", "without"])
 def test_the_rest_of_a_void_answer_goes_elsewhere(tmp_path: Path, rest: str, is_right: bool) -> None:
     program = build(tmp_path, REST, rest, played="void_rest")
@@ -71,12 +74,14 @@ def test_the_rest_of_a_void_answer_goes_elsewhere(tmp_path: Path, rest: str, is_
     assert (done.returncode == 0) == is_right, done.stderr[-3000:]
 
 
+@pytest.mark.slow
 def test_a_worker_that_comes_late_must_know_the_round(tmp_path: Path) -> None:
     known = "    generation_ = generation;\n    round_ = round;\n"
     done = play(build(tmp_path, known, known.partition("    round_")[0]), SEEDS)
     assert done.returncode != 0
 
 
+@pytest.mark.slow
 def test_all_must_wait_for_a_worker_that_comes_late(tmp_path: Path) -> None:
     within = 'changes within round " << round_;\n    '
     done = play(build(tmp_path, f"{within}contributions_ = contributions;", f"{within}(void)contributions;"), SEEDS)

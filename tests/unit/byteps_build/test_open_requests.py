@@ -66,6 +66,7 @@ int main() {
 """
 
 
+@pytest.mark.slow
 def test_entries_go_when_they_are_answered(tmp_path: Path) -> None:
     source = tmp_path / "requests.cc"
     source.write_text(PROGRAM)

@@ -55,6 +55,7 @@ def test_training_leaves_policy_curve_and_checkpoint(trained: Path) -> None:
     assert provenance["settings"]["n_workers"] == [2, 3]
 
 
+@pytest.mark.slow
 def test_a_broken_off_training_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     iterate = PolicyTrainer.iterate
 
@@ -87,6 +88,7 @@ def test_a_training_is_never_overwritten_nor_continued_with_other_settings(train
     assert "settings" in str(error)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("arguments", [("--space", "paper"), ("--learner", "simple"), ("--scenario", "slow-link")])
 def test_kinds_of_training(arguments: tuple[str, str], tmp_path: Path) -> None:
     result = train(tmp_path / "x", *arguments, windows=100)
@@ -96,6 +98,7 @@ def test_kinds_of_training(arguments: tuple[str, str], tmp_path: Path) -> None:
     assert settings["learner"]["learner"] == ("simple" if "simple" in arguments else "clip")
 
 
+@pytest.mark.slow
 def test_the_time_of_the_reward_paper_is_chosen_and_kept(tmp_path: Path) -> None:
     result = train(tmp_path / "x", "--space", "paper", "--time", "per_sample", windows=100)
     assert result.exception is None, result.exception
@@ -135,6 +138,7 @@ def test_inspect_and_export(trained: Path, tmp_path: Path) -> None:
     assert isinstance(run("inspect", tmp_path / "none.npz").exception, PolicyError)
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(60)
 def test_eval_compares_files_with_rivals(trained: Path, tmp_path: Path) -> None:
     chosen = ("--scenario", "h-level-10", "--workers", "3", "--seeds", "2", "--against", "goodput")

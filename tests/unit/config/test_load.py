@@ -347,6 +347,7 @@ def test_aliases_work_within_bounds(tmp_path: Path) -> None:
     assert config.initial_sizes() == (128, 128)
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(20)
 @pytest.mark.parametrize(
     ("hostile", "part"),
@@ -369,6 +370,7 @@ def test_bombs_end_quickly_with_a_short_message(tmp_path: Path, hostile: str, pa
     assert sum(map(len, found)) < 10_000
 
 
+@pytest.mark.slow
 def test_a_large_cluster_is_no_bomb(tmp_path: Path) -> None:
     config = Config(cluster=Cluster(workers=(WorkerSection(batch=64),) * 1024))
     file = tmp_path / "cluster.yaml"
@@ -444,6 +446,7 @@ JSON_LIKE = st.recursive(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.dictionaries(st.sampled_from(list(Config.model_fields)), JSON_LIKE, max_size=6))
 def test_any_structure_gives_a_config_or_a_config_error(tmp_path: Path, data: dict[str, object]) -> None:
@@ -484,6 +487,7 @@ def test_whatever_number_loads_is_within_the_bounds_of_its_key(tmp_path: Path, n
 PRINTABLE = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=20)
 
 
+@pytest.mark.slow
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     command=st.lists(

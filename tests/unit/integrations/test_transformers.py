@@ -49,6 +49,7 @@ def test_passes_end_where_the_data_end_and_the_schedule_with_them(train, one):
     assert growing[0]["rates"] == sorted(growing[0]["rates"], reverse=True)
 
 
+@pytest.mark.slow
 def test_a_number_of_steps_is_a_number_of_steps_however_many_passes_that_are(train):
     job = {"plans": HUGE, "arguments": {"max_steps": 12, "eval_strategy": "no"}}
     assert train("in_transformers", (12, 4), job)[0]["steps"] == 12  # two passes at first

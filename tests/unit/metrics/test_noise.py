@@ -70,6 +70,7 @@ def test_no_other_obvious_weighting_of_the_workers_has_less_spread(weights, draw
     assert best < np.std(alone @ np.array(weights) / sum(weights))
 
 
+@pytest.mark.slow
 def test_a_large_true_gradient_does_not_disturb_the_variance():
     """Nothing of G is in V: with |G|^2 a thousand times V / B, the estimate is as good as without."""
     far = [estimate(SIZES, *row).variance for row in steps(np.random.default_rng(1), np.full(32, 4.0))]

@@ -92,6 +92,7 @@ def test_the_check_of_a_machine_runs_nothing_of_it(folder: Path) -> None:
     assert not (folder / "ran").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", [*CHECKS.values(), ["doctor", "-c"], REHEARSE, ["launch", "-c"]], ids=" ".join)
 def test_a_function_that_is_named_as_a_policy_is_never_called(folder: Path, command: list[str]) -> None:
     """In a process of its own: a call would run a command of the shell."""

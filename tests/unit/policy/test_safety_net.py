@@ -183,6 +183,7 @@ def test_it_learns_exactly_if_the_policy_inside_does(tmp_path: Path) -> None:
     assert not net_over(Stubborn((64, 64))).update_due
 
 
+@pytest.mark.slow
 @given(any_views(windows=8), st.data())
 def test_any_windows_and_any_answers_give_valid_sizes(views: list[View], data: st.DataObject) -> None:
     workers = len(views[0].bounds)

@@ -68,6 +68,7 @@ def test_replay_asks_it(folder: Path) -> None:
     assert "grow_policy:Grow differs in 4 of 4 windows" in done.output
 
 
+@pytest.mark.slow
 def test_it_competes_in_the_simulator(folder: Path) -> None:
     rivals = ["--against", "static", "--against", "grow_policy:Grow"]
     arguments = [*rivals, "--scenario", "homogeneous", "--workers", "2", "--seeds", "2"]

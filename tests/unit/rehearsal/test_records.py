@@ -45,6 +45,7 @@ def train(epochs: int = 8) -> Any:
     return model
 
 
+@pytest.mark.slow
 def test_time_is_that_of_the_slowest_worker_and_evaluations_take_none(rehearse: Rehearse):
     folder = rehearse(policy={"name": "static"}, scenario=uneven())
     train(epochs=2)

@@ -247,6 +247,7 @@ def test_averages_of_weights_are_over_the_samples_of_all_workers(rehearse: Rehea
             torch.testing.assert_close(parameter.detach(), one, rtol=1e-9, atol=1e-9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("first", ["compiled, then attached", "attached, then compiled"])
 def test_compiled_models_train_as_others_do(first: str, rehearse: Rehearse):
     folder = rehearse(policy={"name": "random"}, batch={"min": 4, "max": 20})

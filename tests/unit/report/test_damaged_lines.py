@@ -104,6 +104,7 @@ def check(folder: RunFolder) -> None:
     assert summary["workers"] == 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("line", OF_A_WORKER, ids=text_of)
 def test_a_line_of_a_worker(folder: RunFolder, line: dict[str, Any]) -> None:
     run_with(folder, line, None)
@@ -112,6 +113,7 @@ def test_a_line_of_a_worker(folder: RunFolder, line: dict[str, Any]) -> None:
     assert outcome is not None and len(outcome.curve) == 0  # its evaluations are not those of a rehearsal
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("line", OF_THE_ARBITRATOR, ids=text_of)
 def test_a_line_of_the_arbitrator(folder: RunFolder, line: dict[str, Any]) -> None:
     run_with(folder, None, line)

@@ -37,6 +37,7 @@ def assert_all_drawn(folder: RunFolder) -> None:
     assert not folder.events_file.exists()  # nothing went wrong
 
 
+@pytest.mark.slow
 def test_whole_run(folder: RunFolder) -> None:
     whole_run(folder)
     assert_all_drawn(folder)
@@ -55,6 +56,7 @@ def test_one_window_and_no_evaluation(folder: RunFolder) -> None:
     assert_all_drawn(folder)
 
 
+@pytest.mark.slow
 def test_more_workers_than_colours(folder: RunFolder) -> None:
     whole_run(folder, windows=4, workers=18)
     assert_all_drawn(folder)
@@ -95,6 +97,7 @@ def test_history_holds_what_happened(folder: RunFolder) -> None:
     assert folder.path.name in history.title
 
 
+@pytest.mark.slow
 def test_workers_that_come_and_go_and_the_others_after_them(folder: RunFolder) -> None:
     """Worker 0 is lost and enters again; meanwhile worker 1 tells what all have alike. Worker 2 leaves."""
 

@@ -82,6 +82,7 @@ def call(calls: Calls, name: str, message: bytes) -> None:
         calls.unary[name](message)
 
 
+@pytest.mark.slow
 @given(st.lists(requests, min_size=1, max_size=12))
 @settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
 def test_any_message_is_answered_or_refused(tmp_path_factory: Any, sent: list[tuple[str, Any]]) -> None:

@@ -67,6 +67,7 @@ def test_every_worker_costs_what_it_really_costs_also_those_that_always_wait(fit
     assert np.abs(found / truth - 1).max() < 0.15
 
 
+@pytest.mark.slow
 def test_the_recorded_real_runs_are_foretold_each_from_the_others() -> None:
     _, _, predictions = calibration.measure(calibration.FOLDER)
     assert len(predictions) == len(RUNS)
@@ -327,6 +328,7 @@ def test_a_run_without_windows_is_refused(tmp_path: Path) -> None:
 # the command
 
 
+@pytest.mark.slow
 def test_the_command_writes_a_scenario_that_can_be_loaded(tmp_path: Path) -> None:
     folder = a_folder(tmp_path, target_accuracy=0.5)
     whole_run(folder, windows=30)
@@ -338,6 +340,7 @@ def test_the_command_writes_a_scenario_that_can_be_loaded(tmp_path: Path) -> Non
     assert str(out) in done.output
 
 
+@pytest.mark.slow
 def test_cpu_quotas_and_a_slow_start_are_found_too() -> None:
     quotas = (1.0, 0.5, 0.25)
     workers = tuple(

@@ -171,6 +171,7 @@ class TestContest:
         assert (tmp_path / "x.png").read_bytes().startswith(b"\x89PNG")
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(60)
 def test_a_contest_in_several_processes() -> None:
     """Uneven speeds: the best of equal sizes loses to shares by speed, at the same total effort."""

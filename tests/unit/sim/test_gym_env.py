@@ -21,6 +21,7 @@ def test_gymnasium_has_nothing_to_complain_about(given: dict[str, object]):
     check_env(gymnasium.make("dynamix/Cluster-v0", **given).unwrapped)
 
 
+@pytest.mark.slow
 def test_a_sensible_agent_reaches_the_target_and_its_reward_tells_so():
     env = gymnasium.make("dynamix/Cluster-v0", scenario="h-level-8")
     rewards = {}

@@ -25,6 +25,7 @@ def untrained(tmp_path_factory: pytest.TempPathFactory) -> PolicySection:
     return PolicySection(name="ppo", ppo=Ppo(file=str(file)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", shipped())
 def test_on_every_scenario_that_ships(name: str, untrained: PolicySection) -> None:
     scenario = load_scenario(name)

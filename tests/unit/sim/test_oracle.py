@@ -80,6 +80,7 @@ def test_it_knows_the_coming_window():
     assert (with_it[0, slow] < 0.6 * without_it[0, slow]).all()
 
 
+@pytest.mark.slow
 def test_no_policy_is_faster_in_a_contest():
     scenario = load_scenario("h-level-8").with_workers(4)
     policies = {"goodput": PolicySection(name="goodput"), "pid": PolicySection(name="pid"), "oracle": None}

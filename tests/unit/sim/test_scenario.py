@@ -45,6 +45,7 @@ def run_to_target(scenario: Scenario, per_worker: int) -> tuple[int, float]:
     return int(simulator.windows[0]), float(simulator.time_s[0])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", shipped())
 def test_what_ships_is_solved_in_some_hundred_windows_and_its_first_sizes_are_not_the_best(name: str):
     scenario = load_scenario(name)

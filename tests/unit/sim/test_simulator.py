@@ -159,6 +159,7 @@ def test_clusters_of_different_size_cannot_be_simulated_together():
         join([draw(rng, 1, 2), draw(rng, 1, 3)])
 
 
+@pytest.mark.slow
 def test_clusters_at_random_are_varied_and_mostly_reach_their_target_with_a_sensible_global_batch():
     rng = np.random.default_rng(0)
     parameters = draw(rng, 200, 4)

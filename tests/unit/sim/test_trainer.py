@@ -114,6 +114,7 @@ def test_a_stored_policy_tells_where_it_is_from(tmp_path: Path) -> None:
     assert provenance["settings"]["reward"] == {"name": "PaperReward", **dataclasses.asdict(PaperReward())}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("space", "reward"),
     # only progress per iteration counts, whatever it takes: not what the model advises, where learning begins

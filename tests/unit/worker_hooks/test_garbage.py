@@ -36,6 +36,7 @@ def test_a_collection_counts_its_time_and_nothing_between(clock: GarbageClock, m
     assert clock.seconds == 0.75
 
 
+@pytest.mark.slow
 def test_the_process_has_one_clock_however_often_it_is_asked() -> None:
     before = garbage_s()
     known = len(gc.callbacks)

@@ -49,6 +49,7 @@ def test_single_processes_are_let_in(environ):
     check_connected(environ)
 
 
+@pytest.mark.slow
 def test_a_script_under_torchrun_ends_with_one_line():
     code = "import dynamix_ps.torch as d\nd.attach(None, None, [])"
     environ = {name: value for name, value in os.environ.items() if not name.startswith(("DMLC_", "DYNAMIX_"))}

@@ -35,11 +35,13 @@ def printed(script: str) -> list[str]:
     return done.stdout.split()
 
 
+@pytest.mark.slow
 def test_training_needs_no_compiler() -> None:
     script = "train(model, epochs=1)\nstate = optimizer.state_dict()\noptimizer.load_state_dict(state)\nprint(loaded())"
     assert printed(script) == ["None"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "wanted",
     [
@@ -68,6 +70,7 @@ print(bool((model.weight != before).any()), all(p.grad is None for p in model.pa
     assert printed(script) == ["True", "True"]
 
 
+@pytest.mark.slow
 def test_where_it_is_loaded_already_nothing_changes() -> None:
     done = run_to_end([sys.executable, "-c", "import torch._dynamo\n" + BEGIN + "print(loaded() is torch._dynamo)"])
     assert (done.returncode, done.stdout.split()) == (0, ["True"]), done.stderr

@@ -401,6 +401,7 @@ def test_who_lacks_a_sum_that_died_with_its_server_ends_and_the_others_go_on(
         assert job.replaced == dict.fromkeys((2, 3), "it lacks part of a sum that only server 1 had, which is lost")
 
 
+@pytest.mark.slow
 def test_a_server_that_gives_no_sign_of_life_is_lost_when_its_lease_is_over(tmp_path: Path) -> None:
     with running(tmp_path, servers=3, lease_s=3.0) as job:
 

@@ -153,6 +153,7 @@ def freezes(run: Run, inputs: torch.Tensor, targets: torch.Tensor) -> None:
     plain_body(run, inputs, targets)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "body", [plain_body, clips, accumulates, uses_outputs_twice, scales, with_closure, attacks_inputs]
 )
@@ -187,6 +188,7 @@ def test_arguments_and_outputs_of_any_form() -> None:
     assert_same(trained(Inputs, body, at_once=(6,)), trained(Inputs, body))
 
 
+@pytest.mark.slow
 def test_freezing_and_no_more_than_allowed_at_once() -> None:
     assert_same(trained(body=freezes, at_once=(6,)), trained(body=freezes))
     model = trained(Recorded, at_once=(6,))
@@ -363,6 +365,7 @@ SAYS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("says", SAYS)
 @pytest.mark.parametrize("most", [3, 11])
 @pytest.mark.parametrize("in_backward", [False, True])
@@ -378,6 +381,7 @@ def test_without_a_failure_a_batch_is_computed_once_as_soon_as_the_optimizer_has
     assert isinstance(model, Recorded) and model.sizes == [BATCH] * (2 * 2 + 2)
 
 
+@pytest.mark.slow
 def test_memory_that_gets_less_later_is_found_out_in_forward_and_in_the_repetition() -> None:
     def body(run: Run, inputs: torch.Tensor, targets: torch.Tensor) -> None:
         model = run.models[0]
@@ -393,6 +397,7 @@ def test_memory_that_gets_less_later_is_found_out_in_forward_and_in_the_repetiti
     assert_same(trained(lambda: Recorded(30), body, memory="auto"), trained(Recorded))
 
 
+@pytest.mark.slow
 def test_a_repetition_in_smaller_parts_that_differs_is_refused() -> None:
     class WithDropout(Recorded):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -410,6 +415,7 @@ def test_a_repetition_in_smaller_parts_that_differs_is_refused() -> None:
         trained(lambda: WithDropout(10), body, memory="auto")
 
 
+@pytest.mark.slow
 def test_the_ceiling_is_recorded_and_told(tmp_path: Path) -> None:
     torch.manual_seed(0)
     run = attach(Recorded(11), tmp_path, memory="auto", mode="observe")
@@ -466,6 +472,7 @@ def test_a_batch_whose_tokens_fit_is_not_divided() -> None:
     assert len(model.sizes) == 3 and max(model.sizes) > 1
 
 
+@pytest.mark.slow
 def test_not_even_one_sample_is_an_error() -> None:
     with pytest.raises(TrainingError, match="a batch of 1 sample does not fit into memory"):
         trained(lambda: Recorded(0), memory="auto")

@@ -86,6 +86,7 @@ def test_a_pass_has_every_sample_once_in_batches_of_the_loaders_size(workers):
     assert joined(seen)[:ROWS] != joined(seen)[ROWS:]
 
 
+@pytest.mark.slow
 def test_shuffling_is_that_of_a_data_set_alone():
     orders = []
     for data in (Rows(), DataLoader(Rows(), 8, shuffle=True), DataLoader(Rows(), 8, shuffle=True, num_workers=1)):
@@ -132,6 +133,7 @@ LOADERS: dict[str, Callable[[], DataLoader]] = {  # with an order that the scrip
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", LOADERS)
 def test_the_samples_come_as_in_plain_gluon_pass_after_pass(name):
     plain = LOADERS[name]()
@@ -142,6 +144,7 @@ def test_the_samples_come_as_in_plain_gluon_pass_after_pass(name):
     assert len(seen) == 3 * run.training.data.stream.length
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", LOADERS)
 def test_a_resume_in_mid_pass_goes_on_at_the_right_sample(name):
     run = attached(LOADERS[name](), seed=9)
@@ -156,6 +159,7 @@ def test_a_resume_in_mid_pass_goes_on_at_the_right_sample(name):
     assert begun + joined(numbers_of(run, epochs=4)) == expected
 
 
+@pytest.mark.slow
 def test_a_last_batch_that_is_discarded_is_what_remains_beyond_the_global_batch():
     run = attached(DataLoader(Rows(), 8, last_batch="discard"))
     assert [len(batch) for batch in numbers_of(run, epochs=2)] == 2 * [8] * 6
@@ -171,6 +175,7 @@ class ByGlobalGenerators(Sampler):
         return ROWS
 
 
+@pytest.mark.slow
 def test_a_sampler_with_the_global_generators_draws_by_the_seed_and_leaves_them_alone():
     orders = []
     for seed, state in ((1, 5), (1, 6), (2, 5)):
@@ -215,6 +220,7 @@ class Endless(Sampler):
         return itertools.cycle(range(ROWS))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("loader", "named"),
     [
@@ -233,10 +239,12 @@ def test_what_cannot_be_right_is_refused(loader, named):
         attached(loader())
 
 
+@pytest.mark.slow
 def test_a_split_sampler_of_one_process_is_let_in():
     attached(DataLoader(Rows(), 8, sampler=SplitSampler(ROWS, 1, 0)))
 
 
+@pytest.mark.slow
 def test_options_of_a_loader_belong_to_the_loader():
     net = gluon.nn.Dense(1)
     net.initialize()
@@ -255,6 +263,7 @@ def column(samples: list[Any]) -> Any:
     return mx.nd.array(numbers), set(processes), set(threads)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("workers", WORKERS)
 def test_batches_are_made_where_and_how_the_loader_says(workers):
     loader = DataLoader(Found(), 8, batchify_fn=column, **WORKERS[workers])
@@ -272,6 +281,7 @@ def test_batches_are_made_where_and_how_the_loader_says(workers):
         assert (threading.get_ident() in threads) == (workers == "none")
 
 
+@pytest.mark.slow
 def test_shapes_that_gluon_learns_from_the_first_batch_come_from_the_loader():
     net = gluon.nn.Dense(1)
     net.initialize()
@@ -282,6 +292,7 @@ def test_shapes_that_gluon_learns_from_the_first_batch_come_from_the_loader():
     assert net.weight.shape == (1, 6)
 
 
+@pytest.mark.slow
 def test_shapes_of_a_hybrid_net_come_from_processes_too():
     net = gluon.nn.HybridSequential()
     net.add(gluon.nn.Dense(2), gluon.nn.Dense(1))
@@ -293,6 +304,7 @@ def test_shapes_of_a_hybrid_net_come_from_processes_too():
     assert net[0].weight.shape == (2, 3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("workers", WORKERS)
 def test_a_loop_that_is_left_and_begun_again_goes_on_with_the_next_sample(workers):
     loader = DataLoader(Rows(), 8, **WORKERS[workers])
@@ -354,6 +366,7 @@ def test_processes_of_the_loader_end_with_the_training_process_however_it_ends()
     assert set(signals.asnumpy().tolist()) == {signal.SIGKILL}
 
 
+@pytest.mark.slow
 def test_random_numbers_of_loader_processes_follow_the_seed():
     def drawn(seed: int) -> list[list[float]]:
         run = attached(DataLoader(RandomRows(), 8, num_workers=2), seed=seed)
@@ -382,6 +395,7 @@ class Waits(Rows):
         return number
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("dataset", "told"),
     [
@@ -418,6 +432,7 @@ class Broken(Rows):
         return number
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("workers", WORKERS)
 def test_an_error_of_the_data_set_comes_out(workers):
     run = attached(DataLoader(Broken(), 8, **WORKERS[workers]))
@@ -427,6 +442,7 @@ def test_an_error_of_the_data_set_comes_out(workers):
     assert run.iteration == 3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("workers", WORKERS)
 def test_evaluations_take_loaders(workers):
     run = attached(DataLoader(Rows(), 8))
@@ -450,6 +466,7 @@ def test_a_loader_serves_several_trainings():
     assert [number for rows, _ in loader for number in rows.asnumpy().tolist()] == list(range(ROWS))
 
 
+@pytest.mark.slow
 def test_a_source_knows_the_loaders_size():
     assert GluonLoader(DataLoader(Rows(), batch_sampler=BatchSampler(Shuffled(), 10)), 0, 1).batch_size == 10
     run = attached(DataLoader(Rows(), batch_sampler=Buckets()))

@@ -62,6 +62,7 @@ def running(folder: Path) -> Iterator[Partition]:
         control.stop()
 
 
+@pytest.mark.slow
 def test_a_cut_control_link_alone_evicts_nobody(tmp_path: Path) -> None:
     """However slow the worker is: its transport answers the servers."""
     with running(tmp_path) as job:
@@ -76,6 +77,7 @@ def test_a_cut_control_link_alone_evicts_nobody(tmp_path: Path) -> None:
         assert job.lost() == [] and not job.replaced
 
 
+@pytest.mark.slow
 def test_a_worker_that_only_the_servers_miss_stays_while_the_coordinator_hears_it(tmp_path: Path) -> None:
     with running(tmp_path) as job:
 

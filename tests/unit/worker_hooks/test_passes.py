@@ -71,6 +71,7 @@ def test_each_call_of_epochs_has_passes_of_its_own() -> None:
     assert run.iteration == 3 * 2 * len(WHOLE)
 
 
+@pytest.mark.slow
 def test_a_resumed_script_makes_its_calls_again_and_those_that_are_complete_give_nothing() -> None:
     def script(run: Run, until: int | None = None) -> Any:
         told = []
@@ -93,6 +94,7 @@ def test_a_resumed_script_makes_its_calls_again_and_those_that_are_complete_give
         assert reached == iterations
 
 
+@pytest.mark.slow
 def test_a_call_that_was_left_for_good_is_over_after_a_resume_too() -> None:
     def script(run: Run, until: int | None = None) -> Any:
         told = []

@@ -308,6 +308,7 @@ class Job:
         return plan
 
 
+@pytest.mark.slow
 @example(random=Random(82), lag=2, keep="global")  # the one that a newcomer follows is lost before it is in the sum
 @given(random=st.randoms(use_true_random=False), lag=st.integers(0, 2), keep=st.sampled_from(["global", "local"]))
 def test_losses_returns_and_plans_in_any_order(random: Random, lag: int, keep: Keep) -> None:

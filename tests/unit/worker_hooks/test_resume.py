@@ -20,6 +20,7 @@ from worker_hooks.saved.checkpoint import load_checkpoint, save_checkpoint
 from worker_hooks.session import Session
 
 
+@pytest.mark.slow
 def test_a_checkpoint_goes_on_exactly(tmp_path):
     whole = make_run()
     train(whole, epochs=3)
@@ -293,6 +294,7 @@ def test_what_cannot_be_registered_is_refused(tmp_path):
         run.register(scaler=torch.amp.GradScaler("cpu"))
 
 
+@pytest.mark.slow
 def test_a_state_that_its_object_refuses_or_nobody_takes_is_told(tmp_path):
     first = make_run()
     first.register(scaler=torch.amp.GradScaler("cpu"), average=torch.optim.swa_utils.AveragedModel(first.models[0]))

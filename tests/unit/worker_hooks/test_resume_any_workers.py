@@ -105,6 +105,7 @@ def of_two(path: Path) -> Path:
     return path
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rule", ["linear", "sqrt"])
 def test_it_goes_on_as_if_the_workers_had_stayed(rule, tmp_path, caplog):
     whole = make_run(sizes=(8,), lr_rule=rule)
@@ -121,6 +122,7 @@ def test_it_goes_on_as_if_the_workers_had_stayed(rule, tmp_path, caplog):
     assert told and set(told) == {8.0}
 
 
+@pytest.mark.slow
 def test_a_script_with_files_of_its_own_does_so_too():
     whole, first = make_run(sizes=(8,), lr_rule="linear"), make_run(sizes=(8,), lr_rule="linear")
     train(whole, epochs=2)
@@ -173,6 +175,7 @@ def test_a_pass_that_drops_what_remains_is_as_long_as_before():
     assert sum(map(len, train(second, epochs=2))) == 48 - 24
 
 
+@pytest.mark.slow
 def test_averages_of_the_weights_go_on_at_their_pace():
     def attached(size: int) -> Run:
         torch.manual_seed(0)

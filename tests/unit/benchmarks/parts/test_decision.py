@@ -5,6 +5,7 @@ import pytest
 from benchmarks.parts.decision import PARTS, POLICIES, compare, late, measure
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", POLICIES)
 def test_every_policy_is_measured_on_plans_it_made(name: str) -> None:
     windows = 8  # ours may keep all sizes in the first ones

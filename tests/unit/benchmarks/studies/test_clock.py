@@ -72,6 +72,7 @@ def test_a_run_that_never_arrives_counts_and_is_told() -> None:
     assert f"{SEEDS} missed" in clock.tables([pair], rows, {"cliffs": found})[0]
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(120)
 def test_it_goes_on_where_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
     few = ("cliffs", "recurring")

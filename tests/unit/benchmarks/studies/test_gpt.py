@@ -158,6 +158,7 @@ def test_the_picture_has_a_line_and_a_mark_per_cluster(outcomes: dict[Name, Rehe
         assert [line.get_label() for line in chosen] == list(CHOOSING)
 
 
+@pytest.mark.slow
 def test_the_page_grows_with_the_rows(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

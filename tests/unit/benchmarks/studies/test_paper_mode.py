@@ -84,6 +84,7 @@ def test_the_same_seed_gives_the_same_weights_of_the_second_reading(policy_file:
     assert first.provenance["settings"]["reward"]["time"] == "per_sample"
 
 
+@pytest.mark.slow
 def test_every_contender_meets_every_group_with_seeds_of_its_own(policy_file: Path) -> None:
     every, quick = cells(False, policy_file), cells(True, policy_file)
     names = [cell.name for cell in every]
@@ -122,6 +123,7 @@ def test_the_gradient_is_that_of_the_scenario_in_every_rehearsal(policy_file: Pa
         assert f"model_bytes: {scenario.model_bytes}" in dump_scenario(scenario)
 
 
+@pytest.mark.slow
 def test_another_policy_of_the_second_reading_runs_its_cells_again(policy_file: Path) -> None:
     before = {cell.name: cell.key for cell in cells(False, policy_file)}
     other = policy_file.with_name("other.npz")
@@ -202,6 +204,7 @@ def test_figures_and_picture_have_every_kind_and_reading() -> None:
     assert labels[:2] == ["all: per iteration", "all: per sample"] and len(labels) == 2 * len(KINDS)
 
 
+@pytest.mark.slow
 def test_the_page_grows_with_the_rows(policy_file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = policy_file.parents[1]
     command = ["--quick", "--out", str(out), "--limit-s", "-1", "--json", str(out / "figures.json")]

@@ -138,6 +138,7 @@ def test_clusters_stand_in_rows_of_their_own() -> None:
     assert [scaling_page.over_static(found, one) for one in ("alone", "racks")] == ["0.50 to 0.50", "0.25 to 0.25"]
 
 
+@pytest.mark.slow
 def test_both_learners_train_alike_but_for_the_learner() -> None:
     cells = {cell.policy: cell for cell in scaling.cells_of(False) if cell.workers == 64}
     clip, simple = (cells[f"{name} 1"].settings for name in ("clip", "simple"))
@@ -160,6 +161,7 @@ def test_decisions_are_those_of_the_arbitrators_policy(monkeypatch: pytest.Monke
     assert found.samples_per_s == pytest.approx(expected.samples_per_s, rel=1e-3)
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(120)
 def test_the_study_runs_at_toy_size(tmp_path: Path) -> None:
     scaling.main(["--quick", "--jobs", "1", "--out", str(tmp_path), "--json", str(tmp_path / "figures.json")])

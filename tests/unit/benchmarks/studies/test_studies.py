@@ -58,6 +58,7 @@ def test_table() -> None:
     assert page.markdown([{"a": "1", "b": "2"}, {"a": "3", "b": ""}]) == "| a | b |\n| --- | --- |\n| 1 | 2 |\n| 3 |  |"
 
 
+@pytest.mark.slow
 def test_a_heavier_model_meets_the_same_events_at_the_same_point_of_its_run() -> None:
     """Ten times the computing and bytes on links ten times as fast: everything takes ten times as long."""
     scenario = load_scenario("spot-slowdown")
@@ -70,6 +71,7 @@ def test_a_heavier_model_meets_the_same_events_at_the_same_point_of_its_run() ->
     assert times[1] / times[0] == pytest.approx(10, rel=0.1)
 
 
+@pytest.mark.slow
 def test_families_can_be_trained() -> None:
     """Targets are within what their training reaches, and the rivals get there."""
     for name, (scenario,) in families.families(("h-level-8",)).items():

@@ -110,6 +110,7 @@ def test_families_teach_different_policies(policies: Path) -> None:
     assert len(weights) == len(families(SCENARIOS))
 
 
+@pytest.mark.slow
 def test_every_cell_is_there_once_and_can_be_made(policies: Path, tmp_path: Path) -> None:
     every = cells(False, policies, tmp_path / "one")
     names = [cell.name for cell in every]
@@ -204,6 +205,7 @@ def test_the_picture_has_a_line_per_direction_that_has_an_answer(outcomes: dict[
     assert len(list(summaries(some))) == 2 * len(CLUSTERS) * (len(CHOOSING) + len(STATICS))
 
 
+@pytest.mark.slow
 def test_the_page_grows_with_whole_directions(
     policies: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

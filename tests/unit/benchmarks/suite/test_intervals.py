@@ -51,6 +51,7 @@ def coverage(made: Sequence[Sequence[Stratum]], interval: Callable[[Sequence[Str
     return sum(one.low <= 0 <= one.high for one in intervals) / len(made)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shared", [0.0, 0.7])
 @pytest.mark.parametrize("design", DESIGNS.values(), ids=DESIGNS.keys())
 def test_an_interval_covers_the_truth_as_often_as_it_says(design: Design, shared: float) -> None:
@@ -73,6 +74,7 @@ def test_a_bootstrap_that_draws_every_scenario_apart_does_not() -> None:
     assert coverage(made, drawn) < 0.75 < COVERED <= coverage(made, mean)
 
 
+@pytest.mark.slow
 def test_a_jackknife_of_interquartile_means_covers_it_nearly_as_often() -> None:
     def drawn(study: Sequence[Stratum]) -> Estimate:
         return jackknife(interquartile_mean, np.array([list(one.values()) for one in study]))

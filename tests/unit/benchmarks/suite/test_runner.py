@@ -113,6 +113,7 @@ def test_an_old_result_is_not_taken_for_a_new_one(place: Place) -> None:
     assert place.run("forgets").ended == "failed"
 
 
+@pytest.mark.slow
 def test_a_cell_that_does_not_end_is_stopped_in_order(place: Place) -> None:
     """The limit is long enough for it to get ready; TERM comes in any case."""
     result = place.run("hangs", Workload(limit_s=2.0))
@@ -143,6 +144,7 @@ def test_an_interrupt_ends_the_cell_in_order_and_leaves_no_result(place: Place) 
     assert place.folder.result(named("hangs")) is None
 
 
+@pytest.mark.slow
 def test_a_second_interrupt_kills(place: Place) -> None:
     place.interrupts_to_come = 2
     assert place.run("stubborn") is None

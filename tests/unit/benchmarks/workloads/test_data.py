@@ -300,6 +300,7 @@ class TestSearch:
         got = torch.from_numpy(data.load("digits").test.inputs).double()
         assert torch.corrcoef(torch.stack([wanted.flatten(), got.flatten()]))[0, 1].item() == pytest.approx(1, abs=1e-6)
 
+    @pytest.mark.slow
     def test_stand_in_for_colour_images_has_their_shape(self) -> None:
         assert data.load("cifar-10").shape == (3, 32, 32)
 

@@ -58,6 +58,7 @@ def gradients(model: torch.nn.Module, inputs: torch.Tensor, targets: torch.Tenso
     return torch.cat([parameter.grad.flatten() for parameter in model.parameters() if parameter.grad is not None])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", models.MODELS)
 def test_split_of_a_batch_changes_no_gradient(name: str) -> None:
     torch.manual_seed(0)

@@ -72,6 +72,7 @@ def test_complete_sums_of_a_ring_that_was_given_up_do_not_count() -> None:
         assert one.wait() and other.wait() and (one.sum(), other.sum()) == (101, 101)
 
 
+@pytest.mark.slow
 def test_those_that_are_left_meet_though_the_lowest_one_is_gone() -> None:
     with job() as (lowest, one, other):
         one.push(0)
@@ -129,6 +130,7 @@ def test_who_sees_the_ring_break_finds_whose_process_is_gone() -> None:
         assert one.ring.next_loss(0.01) is None, "once"
 
 
+@pytest.mark.slow
 def test_who_does_not_answer_is_silent_and_only_where_it_is_waited_for() -> None:
     with job() as (one, busy, stopped), socket.socket() as deaf:
         deaf.bind(("127.0.0.1", 0))

@@ -138,6 +138,7 @@ def test_the_same_workers_may_make_a_ring_again(monkeypatch: pytest.MonkeyPatch)
         assert leaver.ring.depart(lambda: False)
 
 
+@pytest.mark.slow
 def test_one_that_does_not_come_is_silent_from_when_it_was_taken_in() -> None:
     """Its process is there, and does not answer."""
     with job(2) as members, socket.socket() as deaf:

@@ -36,6 +36,7 @@ def test_one_that_leaves_stays_until_all_have_its_last_round() -> None:
         assert leaver.ring.depart(lambda: False)
 
 
+@pytest.mark.slow
 def test_one_that_leaves_in_a_change_stays_until_it_is_over() -> None:
     """Others may be behind, and their next ring has it."""
     with job(2) as (leaver, other):
@@ -62,6 +63,7 @@ def test_a_worker_leaves_with_a_round_and_the_others_go_on() -> None:
         assert one.wait() and other.wait() and one.sum() == 330
 
 
+@pytest.mark.slow
 def test_who_is_behind_when_one_leaves_and_another_is_lost_gets_the_round_of_both() -> None:
     """The decision knows who has left. So the ring of those that are left is that of the round after, too."""
     with job(4) as (ahead, leaver, lost, behind):

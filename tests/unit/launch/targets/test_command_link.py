@@ -57,6 +57,7 @@ def speaks(*messages: FromAgent, before: bytes = b"") -> tuple[str, ...]:
     return sys.executable, "-c", f"import sys; sys.stdout.buffer.write({data!r}); sys.stdout.flush(); sys.stdin.read()"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("command", "reason"),
     [

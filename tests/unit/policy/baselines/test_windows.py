@@ -28,6 +28,7 @@ BASELINES: dict[str, Callable[[int], Policy]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", BASELINES)
 def test_any_windows_give_valid_sizes(name: str) -> None:
     @given(any_views(windows=6))

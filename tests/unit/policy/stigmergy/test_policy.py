@@ -130,6 +130,7 @@ def test_what_the_section_of_a_cluster_file_says_counts() -> None:
         assert (found == sizes(policy_for(3))) is not bool(changed)
 
 
+@pytest.mark.slow
 def test_it_is_as_fast_as_the_central_policies_on_an_uneven_cluster() -> None:
     scenario = load_scenario("h-level-8").with_workers(4)
     times_s = {

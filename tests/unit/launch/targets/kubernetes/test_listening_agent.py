@@ -91,6 +91,7 @@ def test_without_its_launcher_it_ends_with_exit_code_3(agent: Agent, secret: Pat
     launcher.link.close()
 
 
+@pytest.mark.slow
 def test_a_launcher_that_is_silent_loses_its_lease(agent: Agent, secret: Path) -> None:
     launcher = agent.launcher(secret)
     launcher.until(lambda: knows(launcher))
@@ -99,6 +100,7 @@ def test_a_launcher_that_is_silent_loses_its_lease(agent: Agent, secret: Path) -
     launcher.link.close()
 
 
+@pytest.mark.slow
 def test_a_notice_to_it_comes_to_the_launcher(agent: Agent, secret: Path) -> None:
     launcher = agent.launcher(secret)
     launcher.until(lambda: knows(launcher))

@@ -129,6 +129,7 @@ def test_an_agent_ends_when_the_launcher_leaves_it(reached: Reached) -> None:
     reached.wait_for_its_end(LEASE_S - 1)  # by the end of its input, not by its lease
 
 
+@pytest.mark.slow
 def test_the_driver_leaves_ray_with_the_job(cluster: Cluster) -> None:
     agent = Reached(job := cluster.job())
     agent.rig.link.close()
