@@ -30,7 +30,7 @@ batch: {{min: 4, max: 64}}
 window: 5
 policy: {{name: {policy}}}
 """
-# A small network on random data; goes on for so many iterations.
+# A small network on random data; goes on for so many iterations, and until a plan of the arbitrator is in force.
 TRAIN = """\
 import torch
 import dynamix_ps.torch as dynamix
@@ -38,12 +38,14 @@ torch.manual_seed(0)
 data = torch.utils.data.TensorDataset(torch.randn(4000, 20), torch.randint(0, 4, (4000,)))
 model = torch.nn.Linear(20, 4)
 run = dynamix.attach(model, torch.optim.SGD(model.parameters(), lr=0.1), data)
-for inputs, targets in run.batches(iterations={iterations}):
+for inputs, targets in run.batches(epochs=1_000_000):
     run.optimizers[0].zero_grad()
     run.backward(torch.nn.functional.cross_entropy(model(inputs), targets))
     run.optimizers[0].step()
     if run.iteration == 20:
         print("in training", flush=True)
+    if run.iteration >= {iterations} and run.training.plans.applied:
+        break
 run.close()
 """
 TRAIN_MXNET = """\
@@ -55,11 +57,13 @@ data = gluon.data.ArrayDataset(mx.nd.random.normal(shape=(4000, 20)), mx.nd.rand
 net, loss_function = gluon.nn.Dense(4), gluon.loss.SoftmaxCrossEntropyLoss()
 net.initialize()
 run = dynamix.attach(net, gluon.Trainer(net.collect_params(), "sgd", {{"learning_rate": 0.1}}), data)
-for inputs, targets in run.batches(iterations={iterations}):
+for inputs, targets in run.batches(epochs=1_000_000):
     with autograd.record():
         loss = loss_function(net(inputs), targets).mean()
     run.backward(loss)
     run.adapter.trainer.step(1)
+    if run.iteration >= {iterations} and run.training.plans.applied:
+        break
 run.close()
 """
 
@@ -129,7 +133,8 @@ def test_a_whole_run_adapts_and_leaves_nothing(
     assert run.process.returncode == 0, output
     summary = run.summary()
     assert summary["reason"] == "all workers finished"
-    assert (summary["comm"], summary["workers"], summary["iterations"]) == (comm, 2, 200)
+    assert (summary["comm"], summary["workers"]) == (comm, 2)
+    assert summary["iterations"] >= 200
     assert summary["comm_version"].startswith(version)
     assert summary["plans_applied"] >= 1
     assert all("stall" not in note for note in summary["degraded"])
@@ -144,7 +149,7 @@ def test_a_whole_run_over_ipv6(tmp_path: Path, started: list[Running], comm: str
     started.append(run := Running(tmp_path, iterations=200, comm=comm, host="::1"))
     output = run.end()
     assert run.process.returncode == 0, output
-    assert run.summary()["iterations"] == 200
+    assert run.summary()["iterations"] >= 200
     assert run.summary()["plans_applied"] >= 1
 
 
