@@ -60,7 +60,7 @@ class AblatedPolicy(Policy):
         return dataclasses.replace(answer, batch_sizes=_split(sum(sizes), [1] * len(sizes), view))
 
 
-class WithoutAnticipation(InnerLearner):
+class WithoutAnticipation(InnerLearner, Policy):
     """`ppo`, with its safety net and the evidence that its plans need, and a model without effects of real machines."""
 
     def __init__(self, config: schema.Config, n_workers: int, rng: np.random.Generator) -> None:

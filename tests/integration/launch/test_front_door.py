@@ -66,7 +66,7 @@ def test_every_command_of_the_readme_is_run_here(tmp_path: Path) -> None:
 def test_the_results_of_the_readme_are_what_their_command_computes(tmp_path: Path) -> None:
     inline = re.findall(r"`((?:python -m|dynamix|make) [^`]+)`", README)
     agent = "python -m benchmarks.studies.agent.worth --json FILE"
-    assert inline == ["make demo", agent]
+    assert inline == ["make demo", "make test", agent]
     shutil.copy(RESULTS / "agent.md", tmp_path)
     shutil.copytree(RESULTS / "agent", tmp_path / "agent")
     words = [sys.executable, *agent.split()[1:-1], str(tmp_path / "answers.json")]

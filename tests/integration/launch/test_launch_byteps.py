@@ -30,7 +30,7 @@ batch: {{min: 4, max: 64}}
 window: 5
 policy: {{name: {policy}}}
 """
-# A small network on random data; goes on for so many iterations, and until a plan of the arbitrator is in force.
+# A small network on random data; goes on for so many iterations.
 TRAIN = """\
 import torch
 import dynamix_ps.torch as dynamix
@@ -38,14 +38,12 @@ torch.manual_seed(0)
 data = torch.utils.data.TensorDataset(torch.randn(4000, 20), torch.randint(0, 4, (4000,)))
 model = torch.nn.Linear(20, 4)
 run = dynamix.attach(model, torch.optim.SGD(model.parameters(), lr=0.1), data)
-for inputs, targets in run.batches(epochs=1_000_000):
+for inputs, targets in run.batches(iterations={iterations}):
     run.optimizers[0].zero_grad()
     run.backward(torch.nn.functional.cross_entropy(model(inputs), targets))
     run.optimizers[0].step()
     if run.iteration == 20:
         print("in training", flush=True)
-    if run.iteration >= {iterations} and run.training.plans.applied:
-        break
 run.close()
 """
 TRAIN_MXNET = """\
@@ -57,15 +55,19 @@ data = gluon.data.ArrayDataset(mx.nd.random.normal(shape=(4000, 20)), mx.nd.rand
 net, loss_function = gluon.nn.Dense(4), gluon.loss.SoftmaxCrossEntropyLoss()
 net.initialize()
 run = dynamix.attach(net, gluon.Trainer(net.collect_params(), "sgd", {{"learning_rate": 0.1}}), data)
-for inputs, targets in run.batches(epochs=1_000_000):
+for inputs, targets in run.batches(iterations={iterations}):
     with autograd.record():
         loss = loss_function(net(inputs), targets).mean()
     run.backward(loss)
     run.adapter.trainer.step(1)
-    if run.iteration >= {iterations} and run.training.plans.applied:
-        break
 run.close()
 """
+
+
+def until_planned(training: str) -> str:
+    """This training, which also goes on until a plan of the arbitrator is in force."""
+    enough = "    if run.iteration >= {iterations} and run.training.plans.applied:\n        break\nrun.close()"
+    return training.replace("iterations={iterations}", "epochs=1_000_000").replace("run.close()", enough)
 
 
 class Running:
@@ -128,7 +130,7 @@ def started(tmp_path: Path) -> Iterator[list[Running]]:
 def test_a_whole_run_adapts_and_leaves_nothing(
     tmp_path: Path, started: list[Running], training: str, comm: str, version: str, roles: set[str]
 ) -> None:
-    started.append(run := Running(tmp_path, iterations=200, comm=comm, training=training))
+    started.append(run := Running(tmp_path, iterations=200, comm=comm, training=until_planned(training)))
     output = run.end()
     assert run.process.returncode == 0, output
     summary = run.summary()
@@ -146,7 +148,7 @@ def test_a_whole_run_adapts_and_leaves_nothing(
 
 @pytest.mark.parametrize("comm", ["byteps", "gloo"])
 def test_a_whole_run_over_ipv6(tmp_path: Path, started: list[Running], comm: str) -> None:
-    started.append(run := Running(tmp_path, iterations=200, comm=comm, host="::1"))
+    started.append(run := Running(tmp_path, iterations=200, comm=comm, training=until_planned(TRAIN), host="::1"))
     output = run.end()
     assert run.process.returncode == 0, output
     assert run.summary()["iterations"] >= 200

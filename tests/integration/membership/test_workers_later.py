@@ -103,7 +103,8 @@ def test_another_attach_after_somebody_came_names_who(tmp_path: Path) -> None:
     told, _ = asking.communicate(timeout=120)
     output, _ = job.communicate(timeout=60)
     assert (asking.returncode, job.returncode) == (0, 4), told + output
-    said = "error: attach() takes the 2 workers that the job began with, and since then worker 2 came; attach all"
+    # And, for who has the sum after others have ended by it: "and worker 0 went".
+    said = "error: attach() takes the 2 workers that the job began with, and since then worker 2 came"
     for rank in (0, 1, 2):
         assert said in (tmp_path / "runs" / "latest" / "logs" / f"worker-{rank}.log").read_text()
     story.assert_nothing_left()
