@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import settings
 
 from tests.models.membership.checker import CASES, POINT_SETS, Case, tally, tally_points
 from tests.models.membership.rules import RULES, Rule
 
-SEEDS = range(40)
+SEEDS = range(10 if settings.get_current_profile_name() == "check" else 40)
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
@@ -15,6 +16,7 @@ def test_the_invariants_hold_under_faults_in_any_order(case: Case) -> None:
     assert tally(case, SEEDS).wrong == {}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("other", range(4))
 @pytest.mark.parametrize("name", POINT_SETS)
 def test_the_invariants_hold_with_a_fault_at_every_point_and_at_every_pair_of_points(name: str, other: int) -> None:
