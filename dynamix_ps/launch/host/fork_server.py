@@ -42,7 +42,7 @@ READ_AT_IMPORT = (
     *("NUMEXPR_", "NPY_", "ATEN_", "TORCH", "PYTORCH_"),
 )
 LENGTH_BYTES = 4
-# A batch system may send them to all processes of a host. They are for the workers: the server ends after these.
+# A batch system may send them to all processes of a host. They are for the workers, after which the server ends.
 _FOR_WORKERS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 _MAIN = """\
 import sys

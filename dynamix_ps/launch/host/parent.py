@@ -50,6 +50,8 @@ def tied(argv: Sequence[str], signal_number: int = signal.SIGKILL, group: Path |
 def _main(parent: str, signal_number: str, group: str, *argv: str) -> str:
     """Become the command. Returns why not."""
     tie_to_parent(int(parent), int(signal_number))
+    for number in (signal.SIGPIPE, signal.SIGXFSZ):  # Python ignores them, and the command would
+        signal.signal(number, signal.SIG_DFL)
     try:
         if group:
             with open(f"{group}/cgroup.procs", "w") as processes:
