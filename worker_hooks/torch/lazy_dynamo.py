@@ -64,10 +64,27 @@ class _Waiting(ModuleType):
             return _nothing
         if name == "disable":
             return _disable
+        if name == "trace_rules":
+            return _RULES
         if name.startswith("__") and name != "__path__":  # who imports a part of the module asks for its path
             return super().__getattribute__(name)
         _load(self)
         return getattr(self, name)
+
+
+class _Rules:
+    """What is compiled and how. A process group forgets what the compiler has looked up of it: nothing so far."""
+
+    def clear_lru_cache(self) -> None:
+        if (module := loaded()) is not None:
+            module.trace_rules.clear_lru_cache()
+
+    def __getattr__(self, name: str) -> Any:
+        _load(sys.modules[NAME])
+        return getattr(sys.modules[NAME].trace_rules, name)
+
+
+_RULES = _Rules()
 
 
 def _load(module: ModuleType) -> None:

@@ -6,6 +6,7 @@ import sys
 
 import pytest
 
+from benchmarks.testbed.ports import free_port
 from tests.launching import run_to_end
 
 pytestmark = pytest.mark.timeout(120)
@@ -39,6 +40,20 @@ def printed(script: str) -> list[str]:
 def test_training_needs_no_compiler() -> None:
     script = "train(model, epochs=1)\nstate = optimizer.state_dict()\noptimizer.load_state_dict(state)\nprint(loaded())"
     assert printed(script) == ["None"]
+
+
+@pytest.mark.slow
+def test_a_ring_needs_no_compiler() -> None:
+    script = f"""
+torch.distributed.init_process_group("gloo", init_method="tcp://127.0.0.1:{free_port()}", rank=0, world_size=1)
+torch.distributed.all_reduce(torch.ones(3))
+train(model, epochs=1)
+print(loaded())
+rules = torch._dynamo.trace_rules
+print(rules.lookup(len) is not None, loaded() is not None)
+rules.clear_lru_cache()
+"""
+    assert printed(script) == ["None", "True", "True"]
 
 
 @pytest.mark.slow
