@@ -204,11 +204,15 @@ class Loops:
         if not taken.is_open:
             return
         batches = taken.candidates(now.batch)
+        if len(batches) == 1:  # another loss of a batch that is in doubt
+            return
         older, newer = batches[-2:]
         number = training.adapter.batch_of(loss, [batch.data for batch in batches])
+        before, taken.doubtful = taken.doubtful, None
         if number is None:
             if not are_alike(older, newer):
                 raise self._told_all(not_known(newer))
+            taken.doubtful = newer if taken.waiting is None else None
         elif number < len(batches) - 2:
             raise self._told_all(two_ahead(newer))
         elif taken.waiting is not None:
@@ -216,6 +220,8 @@ class Loops:
             if not taken.is_certain:
                 self._leave_out_for(newer)
         elif number == len(batches) - 2:
+            if older is before:
+                raise self._told_all(not_possible(newer, "where losses before did not show which batch they are of"))
             self._check_possible(newer)
             self._training.take_back(older)
         taken.left_out.clear()

@@ -56,10 +56,10 @@ class Limit(NamedTuple):
 
 
 LIMITS = {
-    "lines of the product": Limit(68_265, 58_000),
-    "lines of its core": Limit(54_875, 42_000),
+    "lines of the product": Limit(68_300, 58_000),
+    "lines of its core": Limit(54_910, 42_000),
     "lines of benchmarks": Limit(22_875, 20_000),
-    "lines of tests": Limit(80_870, 60_000),
+    "lines of tests": Limit(80_950, 60_000),
     "depth of inheritance": Limit(2, 2),
     "methods of the largest class": Limit(40, 40),
     "attributes of the largest class": Limit(20, 20),

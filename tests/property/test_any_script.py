@@ -36,6 +36,7 @@ def test_any_script_is_one_process_or_an_error_on_all_workers(pool: Pool) -> Non
     @example(overflow_beside_a_frozen_layer(pool.size))
     @example(hook_on_a_layer_of_some_samples(pool.size))
     @example(ahead_beside_gradients_of_the_loop_before(pool.size))
+    @example(ahead_with_losses_that_show_no_batch(pool.size))
     def check(script: Script) -> None:
         told = pool.run(script.as_dict())
         if isinstance(told[0], Worker):
@@ -97,3 +98,9 @@ def ahead_beside_gradients_of_the_loop_before(workers: int) -> Script:
     """Loops end within an accumulation; the next one drops its gradients, and takes batches ahead until a pass ends."""
     usual, ahead = Phase(iterations=1, accumulation="batches"), Phase(iterations=3, accumulation="batches", ahead=True)
     return Script(sizes=(1,) * workers, model="deep", phases=(usual, usual, ahead))
+
+
+def ahead_with_losses_that_show_no_batch(workers: int) -> Script:
+    """Under a frozen layer the graph keeps no inputs. Sizes change where only the second of two losses is summed."""
+    phase = Phase(iterations=5, accumulation="batches", toggles=((0, 0),), ahead=True)
+    return Script(sizes=(1, 2, 1)[:workers], model="deep", phases=(phase,))

@@ -25,6 +25,8 @@ class TakenAhead:
         waiting: the batch that the script has beside the one at hand, and which is next.
         thread: that has asked for the newest batch.
         left_out: the newest batches that seem to be left out, since the last one that was trained.
+        doubtful: the newest batch that counts as trained, where the loss may have been of the one before it. The next
+            loss may be of it then.
     """
 
     def __init__(self) -> None:
@@ -32,15 +34,18 @@ class TakenAhead:
         self.waiting: Batch | None = None
         self.thread: int | None = None
         self.left_out: deque[Batch] = deque(maxlen=2)
+        self.doubtful: Batch | None = None
 
     @property
     def is_open(self) -> bool:
         """Whether the next loss tells which batch is trained."""
-        return bool(self.left_out) or (self.waiting is not None and not self.is_certain)
+        return bool(self.left_out or self.doubtful) or (self.waiting is not None and not self.is_certain)
 
     def candidates(self, at_hand: Batch) -> list[Batch]:
         """Batches that the next loss may be of, oldest first."""
-        return [*self.left_out, at_hand, *([] if self.waiting is None else [self.waiting])]
+        before = None if self.doubtful is at_hand else self.doubtful
+        batches = [*(self.left_out or [before]), at_hand, self.waiting]
+        return [batch for batch in batches if batch is not None]
 
     def wait(self, batch: Batch) -> None:
         """The script gets `batch` while it has one that is not trained."""
@@ -58,7 +63,7 @@ class TakenAhead:
 
     def begin_loop(self) -> None:
         """The script has no batch of an earlier loop."""
-        self.is_certain, self.waiting = False, None
+        self.is_certain, self.waiting, self.doubtful = False, None, None
         self.left_out.clear()
 
 

@@ -118,7 +118,7 @@ def test_where_a_loss_does_not_show_its_batch_sizes_that_differ_are_refused(iter
     for _ in range(iterations - 2):
         trained(run, [next(batches)])
     next(batches), next(batches)
-    before, loss = weights(run), sum((p * torch.ones(())).sum() for p in run.models[0].parameters())
+    before, loss = weights(run), shows_nothing(run)
     if iterations == 2:
         run.backward(loss)
         run.optimizers[0].step()
@@ -127,6 +127,49 @@ def test_where_a_loss_does_not_show_its_batch_sizes_that_differ_are_refused(iter
         with pytest.raises(TrainingError, match=r"iterations 4 and 5 .* their sizes differ, and the loss does not"):
             run.backward(loss)
         assert torch.equal(weights(run), before)
+
+
+def test_where_no_loss_shows_its_batch_all_sizes_have_to_be_alike() -> None:
+    """Sizes of 8, and of 5 from batch 5 on. The first loss may be of batch 0 or 1, each one after it of the next."""
+    run = make_run()
+    batches = run.batches(iterations=7)
+    next(batches)
+    for _ in range(4):
+        next(batches)
+        run.backward(shows_nothing(run))
+        run.optimizers[0].step()
+    next(batches)
+    before = weights(run)
+    with pytest.raises(TrainingError, match=r"iterations 4 and 5 .* their sizes differ, and the loss does not"):
+        run.backward(shows_nothing(run))
+    assert torch.equal(weights(run), before)
+
+
+def test_a_batch_ahead_that_shows_too_late_is_refused() -> None:
+    run = make_run()
+    batches = run.batches(iterations=7)
+    _, second, _ = next(batches), next(batches), run.backward(shows_nothing(run))
+    next(batches)
+    with pytest.raises(TrainingError, match="does not work where losses before did not show"):
+        trained(run, [second])
+
+
+def test_a_loss_that_shows_the_batch_at_hand_ends_the_doubt() -> None:
+    run = make_run()
+    batches = run.batches(iterations=7)
+    next(batches), next(batches)
+    run.backward(shows_nothing(run))
+    for _ in range(2):
+        trained(run, [next(batches)])
+    for _ in range(2):
+        next(batches)
+        run.backward(shows_nothing(run))
+    assert run.iteration == 5 and not run.training.loops.taken.is_open
+
+
+def shows_nothing(run: Run) -> torch.Tensor:
+    """A loss whose graph keeps nothing of a batch."""
+    return sum(((p * torch.ones(())).sum() for p in run.models[0].parameters()), torch.zeros(()))
 
 
 @pytest.mark.parametrize("way", ["plain", "copies", "targets", "recomputed", "scaled"])
