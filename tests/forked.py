@@ -31,6 +31,8 @@ from dynamix_ps.config.schema import Config
 from tests.launching import environment
 
 KILLED = -signal.SIGKILL
+# What workers import when they need it: the server does it for all.
+NEEDED_LATER = ("dynamix_ps.comm.ring.gloo", "dynamix_ps.metrics.network.monitor", "pyroute2")
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +164,7 @@ def result_of(folder: Path, rank: int) -> Any:
 
 def serve(imports: str) -> None:
     """Read jobs from standard input, one JSON object a line; answer each with the list of exit codes."""
-    for name in imports.split(","):
+    for name in (*imports.split(","), *NEEDED_LATER):
         importlib.import_module(name)
     gc.freeze()  # else collections in the workers would visit, and so copy, all that was imported
     for line in sys.stdin:

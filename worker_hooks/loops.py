@@ -209,7 +209,7 @@ class Loops:
         older, newer = batches[-2:]
         number = training.adapter.batch_of(loss, [batch.data for batch in batches])
         before, taken.doubtful = taken.doubtful, None
-        if number is None:
+        if number is None or (older is before and number == len(batches) - 2):
             if not are_alike(older, newer):
                 raise self._told_all(not_known(newer))
             taken.doubtful = newer if taken.waiting is None else None
@@ -220,8 +220,6 @@ class Loops:
             if not taken.is_certain:
                 self._leave_out_for(newer)
         elif number == len(batches) - 2:
-            if older is before:
-                raise self._told_all(not_possible(newer, "where losses before did not show which batch they are of"))
             self._check_possible(newer)
             self._training.take_back(older)
         taken.left_out.clear()

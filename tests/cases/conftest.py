@@ -9,7 +9,7 @@ import pytest
 from tests.forked import ForkServer
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="package")
 def server() -> Iterator[ForkServer]:
-    with ForkServer("dynamix_ps.torch,torch._dynamo") as running:
+    with ForkServer("dynamix_ps.torch") as running:
         yield running

@@ -24,7 +24,7 @@ SHORTER = {  # fewer epochs, and no random shifts
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[ForkServer]:
-    with ForkServer("dynamix_ps.torch,torch._dynamo,sklearn.datasets") as running:
+    with ForkServer("dynamix_ps.torch,sklearn.datasets") as running:
         yield running
 
 

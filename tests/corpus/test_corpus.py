@@ -24,7 +24,7 @@ MOST_LINES = 80
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[ForkServer]:
-    with ForkServer("tests.corpus.harness,torch._dynamo") as running:
+    with ForkServer("tests.corpus.harness") as running:
         yield running
 
 

@@ -24,7 +24,7 @@ class Pool:
     def __init__(self, size: int, folder: Path, serves: str = "tests.property.pool:serve") -> None:
         """`folder`: for what the workers write. `serves`: what runs in them."""
         self.size, self._folder, self._started, self._serves = size, folder, 0, serves
-        self._server = ForkServer("dynamix_ps.torch,torch._dynamo,tests.property.script")
+        self._server = ForkServer("dynamix_ps.torch,tests.property.script")
         self._pipes: list[tuple[IO[str], IO[str]]] = []
 
     def run(self, script: dict[str, Any]) -> list[dict[str, Any]] | list[Worker]:

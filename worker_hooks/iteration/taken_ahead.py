@@ -89,10 +89,10 @@ def not_possible(newer: Batch, why: str) -> TrainingError:
 
 
 def not_known(newer: Batch) -> TrainingError:
-    """The loss may be of either of two batches, and they differ in size."""
+    """The losses may be of either of two batches, and they differ in size."""
     return TrainingError(
         f"the batches of iterations {newer.iteration - 1} and {newer.iteration} were taken without a backward pass in "
-        "between, their sizes differ, and the loss does not show which of them it is of; "
+        "between, their sizes differ, and no loss has shown in time which batch it is of; "
         f"{_ADVICE}. To leave a batch out, call run.backward(0 * loss) for it, and no optimizer.step()"
     )
 

@@ -19,7 +19,7 @@ FRAMEWORKS = ("accelerate", "lightning", "transformers")
 def server() -> Iterator[ForkServer]:
     """Has imported all frameworks that are installed."""
     found = [f"dynamix_ps.integrations.{name}" for name in FRAMEWORKS if find_spec(name)]
-    with ForkServer(",".join([*found, "tests.unit.integrations.cases", "torch._dynamo"])) as running:
+    with ForkServer(",".join([*found, "tests.unit.integrations.cases"])) as running:
         yield running
 
 
