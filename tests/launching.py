@@ -38,9 +38,9 @@ def finished():
 
 
 def environment(**changes: str) -> dict[str, str]:
-    """This environment without anything of a cluster, with the checkout importable."""
+    """This environment without anything of a cluster, with the checkout importable. Runs end without plots."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("DMLC_", "BYTEPS_", "DYNAMIX_"))}
-    return {**kept, "PYTHONPATH": str(ROOT), **changes}
+    return {**kept, "PYTHONPATH": str(ROOT), variables.PLOTS: "no", **changes}
 
 
 def begun(

@@ -31,6 +31,7 @@ FIRST_WORKERS = "DYNAMIX_FIRST_WORKERS"
 PLACE = "DYNAMIX_PLACE"
 ATTACHED = "DYNAMIX_ATTACHED"
 FORK_SERVER = "DYNAMIX_FORK_SERVER"
+PLOTS = "DYNAMIX_PLOTS"
 SHM_PREFIX = "BYTEPS_SHM_PREFIX"
 
 
@@ -125,6 +126,11 @@ VARIABLES: tuple[Variable, ...] = (
         "In the shell of `dynamix launch`: socket of a fork server that runs already, for workers that inherit "
         "the same from it. Unset: each launch has its own.",
         "launch.host.host_agent",
+    ),
+    _of_run(
+        PLOTS,
+        "In the shell of `dynamix launch`: `no` ends a run without plots, which take seconds to draw.",
+        "launch.job.run",
     ),
     _of_run(
         HOST_SUM,

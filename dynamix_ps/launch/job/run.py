@@ -17,6 +17,7 @@ from rich.console import Console
 from rich.text import Text
 
 from dynamix_ps.cgroups import available_cores
+from dynamix_ps.config import variables
 from dynamix_ps.config.resolve import resolved
 from dynamix_ps.config.schema import Config
 from dynamix_ps.errors import DynamixError, EnvironmentNotReady
@@ -261,11 +262,12 @@ class _Run:
         """Print the cause of a failure, record the end, write the report; returns the exit code.
 
         A run that failed or was interrupted ends without plots, as drawing takes seconds; `dynamix report` draws them.
+        So does every run where the shell says so.
         """
         self._notes.extend(ending.notes)
         if ending.exit_code != 0:
             self._tell_cause(ending)
-        plots = ending.exit_code == 0
+        plots = ending.exit_code == 0 and variables.get(variables.PLOTS) != "no"
         try:
             self._folder.remove_partial_checkpoints()
             self._recorder.event("end", exit_code=ending.exit_code, reason=ending.reason, notes=self._notes)

@@ -79,11 +79,12 @@ class Running:
         comm: str = "byteps",
         training: str = TRAIN,
         host: str = "127.0.0.1",
+        plots: str = "no",
     ) -> None:
         file, script = folder / "cluster.yaml", folder / "train.py"
         file.write_text(CLUSTER.format(runs=folder / "runs", policy=policy, comm=comm, host=host))
         script.write_text(training.format(iterations=iterations))
-        self.process = dynamix("launch", "-c", str(file), "--", "python", "train.py", cwd=folder)
+        self.process = dynamix("launch", "-c", str(file), "--", "python", "train.py", cwd=folder, DYNAMIX_PLOTS=plots)
         self.output = read_until(self.process, "run folder")
         self.run_id = run_id_in(self.output)
         self.folder = RunFolder.open(folder / "runs" / "latest")
@@ -130,7 +131,8 @@ def started(tmp_path: Path) -> Iterator[list[Running]]:
 def test_a_whole_run_adapts_and_leaves_nothing(
     tmp_path: Path, started: list[Running], training: str, comm: str, version: str, roles: set[str]
 ) -> None:
-    started.append(run := Running(tmp_path, iterations=200, comm=comm, training=until_planned(training)))
+    plots = "yes" if comm == "gloo" else "no"
+    started.append(run := Running(tmp_path, iterations=200, comm=comm, training=until_planned(training), plots=plots))
     output = run.end()
     assert run.process.returncode == 0, output
     summary = run.summary()
@@ -140,6 +142,8 @@ def test_a_whole_run_adapts_and_leaves_nothing(
     assert summary["comm_version"].startswith(version)
     assert summary["plans_applied"] >= 1
     assert all("stall" not in note for note in summary["degraded"])
+    assert (run.folder.plots_dir / "overview.png").exists() == (plots == "yes")
+    assert ("for plots, run: dynamix report" in output) == (plots == "no")
     assert {path.name for path in tmp_path.iterdir()} == {"cluster.yaml", "train.py", "runs"}, "stray files"
     logs = {path.stem for path in run.folder.logs_dir.iterdir()}
     assert logs - {"probe"} == {"worker-0", "worker-1"} | roles

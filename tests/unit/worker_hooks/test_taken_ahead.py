@@ -152,7 +152,7 @@ def test_a_batch_ahead_that_shows_too_late_is_refused_where_sizes_differ() -> No
     batches = run.batches(iterations=7)
     _, second, _ = next(batches), next(batches), run.backward(shows_nothing(run))
     run.optimizers[0].step()
-    with pytest.raises(TrainingError, match="iterations 4 and 5 .* their sizes differ"):
+    with pytest.raises(TrainingError, match=r"iterations 4 and 5 .* their sizes differ"):
         trained(run, one_ahead(chain([second], batches)))
     assert run.iteration == 5
 
