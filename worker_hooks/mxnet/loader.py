@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import pickle
 import random
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
 from functools import partial
 from itertools import count
 from multiprocessing.connection import wait
@@ -150,8 +150,25 @@ class _NeverReplaced:
 
 def _never_replaced(pool: Any) -> list[_NeverReplaced]:
     """The processes of `pool`, which does not replace them from now on."""
-    pool._pool[:] = [one if isinstance(one, _NeverReplaced) else _NeverReplaced(one) for one in pool._pool]
+    if not isinstance(pool._pool[0], _NeverReplaced):
+        pool._pool[:] = map(_NeverReplaced, pool._pool)
+        locks = pool._inqueue._rlock, pool._outqueue._wlock
+        pool._terminate._callback = partial(_terminate, list(pool._pool), locks, pool._terminate._callback)
     return list(pool._pool)
+
+
+def _terminate(processes: Sequence[Any], locks: Sequence[Any], rest: Callable[..., None], *arguments: Any) -> None:
+    """End the processes before the pool does the `rest`, which would wait for ever for a lock that one holds at its end.
+
+    They may have been killed before, such as for lack of memory. None has anything to save.
+    """
+    for process in processes:
+        process.kill()
+        process.join()
+    for lock in locks:
+        lock.acquire(block=False)
+        lock.release()
+    rest(*arguments)
 
 
 def load_in_process(samples: list[int], batchify: Callable[[list[Any]], Any], seed: int) -> bytes:

@@ -425,6 +425,18 @@ def test_a_process_that_is_ending_has_ended(monkeypatch):
         next(iter(run.batches(epochs=1)))
 
 
+@pytest.mark.parametrize("held", ["to take a task", "to give a batch"])
+def test_a_loader_ends_although_a_killed_process_held_a_lock(held):
+    attached(loader := DataLoader(Rows(), 8, num_workers=1))
+    pool = loader._worker_pool
+    pool._pool[0].kill()
+    pool._pool[0].join()
+    lock = pool._inqueue._rlock if held == "to take a task" else pool._outqueue._wlock
+    lock.acquire(block=False)
+    pool.terminate()
+    assert not any(one.is_alive() for one in (pool._worker_handler, pool._task_handler, pool._result_handler))
+
+
 class Broken(Rows):
     def __getitem__(self, number: int) -> Any:
         if number == 30:
