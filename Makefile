@@ -2,6 +2,7 @@
 # make check  for a commit, five minutes on two cores: style, types, the quick tests, one job of each kind
 #             (make check ROOM=policy: style, types and the quick tests of one room)
 # make test   sets everything up, checks style and types, runs all tests
+# make test-long  for a night: searches, the model of membership on many seeds, the soak, breaks; goes on where it ended
 # make docs   builds the documentation as a site in site/
 # make bench  sets everything up, runs every controller once on real BytePS (a quarter of an hour), writes a report
 # make lock   writes the lock files, by whose hashes make setup installs, anew from the requirements files
@@ -36,7 +37,7 @@ LOCK ?=
 PACKAGES := -e '.[accelerate,bench,dev,docs,lightning,plots,ray,sim,torch,transformers,workloads$(if $(filter no,$(MXNET)),,$(comma)mxnet)]'
 endif
 
-.PHONY: setup system sshd slurm demo docs check test lint lock bench bench-parts clean
+.PHONY: setup system sshd slurm demo docs check test test-long lint lock bench bench-parts clean
 
 setup: $(VENV)/.ready
 
@@ -141,6 +142,28 @@ test: setup sshd slurm
 # A test that fails beside others runs once more by itself, and this counts: one may be too slow on a busy machine. Both are shown.
 FAILED_AGAIN = echo "Tests have failed beside others; they run once more, one at a time." && \
 	$(BIN)/python -m pytest -m "not alone" --last-failed --last-failed-no-failures none
+
+# Hours. Each piece that has passed leaves a file, by commit, and is not run again.
+PASSED := build/passed/$(shell git rev-parse --short HEAD 2>/dev/null)
+LONG := property model soak breaks
+
+test-long: setup
+	@$(MAKE) --no-print-directory --keep-going $(addprefix $(PASSED)/,$(LONG))
+
+$(PASSED)/property:
+	$(BIN)/python -m pytest --hypothesis-profile search tests/property
+	$(TOLD)
+$(PASSED)/model:
+	$(BIN)/python -m tests.models.membership.checker --seeds 1000
+	$(TOLD)
+$(PASSED)/soak:
+	$(BIN)/python -m benchmarks.studies.membership.soak
+	$(TOLD)
+$(PASSED)/breaks:
+	$(BIN)/python -m tests.breaks
+	$(TOLD)
+
+TOLD = @mkdir -p $(@D) && touch $@
 
 bench: setup
 	$(BIN)/dynamix bench run quick
