@@ -116,9 +116,12 @@ docs: setup
 	$(BIN)/python -m docs.generate --check
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build
 
+# A run that leaves something on this machine fails. What fails is kept, with its reason, in build/failures.jsonl.
+PYTEST := $(BIN)/python -m pytest -p tests.left_over -p tests.failure_log
+
 check: setup
 	$(MAKE) --no-print-directory lint
-	$(BIN)/python -m pytest -m "not alone and not slow" --numprocesses 2 --dist worksteal --hypothesis-profile check \
+	$(PYTEST) -m "not alone and not slow" --numprocesses 2 --dist worksteal --hypothesis-profile check \
 	    $(if $(ROOM),$(OF_ROOM),$(QUICK) $(JOBS))
 
 QUICK := tests/unit tests/models tests/property
@@ -136,12 +139,12 @@ JOBS := \
 test: setup sshd slurm
 	$(MAKE) --no-print-directory --jobs 2 --output-sync lint docs
 	$(BIN)/dynamix build-byteps  # from the cache, unless what goes into it has changed
-	$(BIN)/python -m pytest -m "not alone" --numprocesses 2 --dist worksteal --durations 30 || { [ $$? = 1 ] && $(FAILED_AGAIN); }
-	$(BIN)/python -m pytest -m alone --durations 10 $$(grep -rl --include 'test_*.py' mark.alone tests)
+	$(PYTEST) -m "not alone" --numprocesses 2 --dist worksteal --durations 30 || { [ $$? = 1 ] && $(FAILED_AGAIN); }
+	$(PYTEST) -m alone --durations 10 $$(grep -rl --include 'test_*.py' mark.alone tests)
 
 # A test that fails beside others runs once more by itself, and this counts: one may be too slow on a busy machine. Both are shown.
 FAILED_AGAIN = echo "Tests have failed beside others; they run once more, one at a time." && \
-	$(BIN)/python -m pytest -m "not alone" --last-failed --last-failed-no-failures none
+	$(PYTEST) -m "not alone" --last-failed --last-failed-no-failures none
 
 # Hours. Each piece that has passed leaves a file, by commit, and is not run again.
 PASSED := build/passed/$(shell git rev-parse --short HEAD 2>/dev/null)

@@ -11,6 +11,8 @@ Every process of a test computes with one thread: those of several processes wou
 The process of the tests forks, as training processes do, without gRPC's handlers: they wait for threads that wait for
 the GIL, which the one that forks holds.
 
+What has been imported for all tests is no garbage: collections, which some tests ask for, do not look at it again.
+
 A test that leaves a connection open in the process of the tests fails itself, and not one that counts them later.
 """
 
@@ -57,6 +59,11 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
         return None
     asyncio.run(pyfuncitem.obj(**{name: pyfuncitem.funcargs[name] for name in pyfuncitem._fixtureinfo.argnames}))
     return True
+
+
+def pytest_collection_finish() -> None:
+    gc.collect()
+    gc.freeze()
 
 
 _CLOSING_S = 10.0  # gRPC closes its connections in threads of its own

@@ -158,7 +158,7 @@ def _never_replaced(pool: Any) -> list[_NeverReplaced]:
 
 
 def _terminate(processes: Sequence[Any], locks: Sequence[Any], rest: Callable[..., None], *arguments: Any) -> None:
-    """End the processes before the pool does the `rest`, which would wait for ever for a lock that one holds at its end.
+    """End the processes before the pool does the `rest`, which would wait for ever for a lock that a dead one holds.
 
     They may have been killed before, such as for lack of memory. None has anything to save.
     """

@@ -105,6 +105,7 @@ class Reporter:
 
             self._files = WorkerFiles(folder, rank)
         self._client: ArbitratorClient | None = None
+        self._others = frozenset[int]()  # ranks, of those that report to the arbitrator
         self._telemetry: Telemetry | None = None
         self._listeners = Listeners(self.tell)
         self._queue: queue.SimpleQueue[tuple[str, float, dict[str, Any] | WindowRecord] | None] = queue.SimpleQueue()
@@ -128,6 +129,7 @@ class Reporter:
         """Connect to the arbitrator. Returns at once; an absent arbitrator is an event, not an error."""
         from dynamix_ps.rpc.client import ArbitratorClient  # gRPC, which a run without an arbitrator does not need
 
+        self._others = frozenset(range(len(registration.plan.batch_sizes))) - {registration.rank}
         self._client = ArbitratorClient(access, registration, bounds, on_event=self.tell)
         self._client.start()
 
@@ -163,8 +165,11 @@ class Reporter:
         named = [f"worker {peer.rank} (at iteration {iteration}, silent for {peer.silent_s:.0f} s)" for peer in late]
         silent = self._files.silent_servers() if self._files and not late else []
         named += [f"{server.name} (does not answer, silent for {server.silent_s:.0f} s)" for server in silent]
+        unheard = ", ".join(f"worker {rank}" for rank in sorted(self._others.difference(peer.rank for peer in peers)))
         if named:
             sentence = f"missing: {', '.join(named)}"
+        elif peers and unheard:
+            sentence = f"the missing workers are not known: the arbitrator has not heard of {unheard}"
         elif peers:
             sentence = "no worker is missing: all have sent their gradients, so a server or the network does not answer"
         else:

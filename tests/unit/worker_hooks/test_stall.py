@@ -57,6 +57,13 @@ def test_without_an_arbitrator_nobody_is_accused(monkeypatch):
     alone.close()
 
 
+def test_a_worker_that_has_not_reported_yet_is_not_said_to_have_sent(reporter, monkeypatch):
+    monkeypatch.setattr(Heard, "peers", lambda self: (PeerStatus(0, 8, 0.1, True),))
+    monkeypatch.setattr(reporter[0], "_others", frozenset({1, 2}))
+    told = "the missing workers are not known: the arbitrator has not heard of worker 1, worker 2"
+    assert reporter[0].missing(7) == ((), (), told)
+
+
 def test_where_all_workers_have_sent_the_silent_server_is_named(tmp_path, monkeypatch):
     monkeypatch.setattr(Heard, "peers", lambda self: (PeerStatus(0, 8, 0.1, True), PeerStatus(1, 8, 0.2, True)))
     reporter = Reporter(0, RunFolder(tmp_path))
