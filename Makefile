@@ -1,7 +1,7 @@
 # make demo   sets everything up and trains a real network on real BytePS with adaptive batch sizes
 # make check  for a commit, five minutes on two cores: style, types, the quick tests, one job of each kind
 #             (make check ROOM=policy: style, types and the quick tests of one room)
-# make test   sets everything up, checks style and types, runs all tests
+# make test   sets everything up, checks style and types, runs all tests but the longest
 # make test-long  for a night: searches, the model of membership on many seeds, the soak, breaks; goes on where it ended
 # make docs   builds the documentation as a site in site/
 # make bench  sets everything up, runs every controller once on real BytePS (a quarter of an hour), writes a report
@@ -121,7 +121,7 @@ PYTEST := $(BIN)/python -m pytest -p tests.left_over -p tests.failure_log
 
 check: setup
 	$(MAKE) --no-print-directory lint
-	$(PYTEST) -m "not alone and not slow" --numprocesses 2 --dist worksteal --hypothesis-profile check \
+	$(PYTEST) -m "not alone and not slow and not long" --numprocesses 2 --dist worksteal --hypothesis-profile check \
 	    $(if $(ROOM),$(OF_ROOM),$(QUICK) $(JOBS))
 
 QUICK := tests/unit tests/models tests/property
@@ -139,12 +139,12 @@ JOBS := \
 test: setup sshd slurm
 	$(MAKE) --no-print-directory --jobs 2 --output-sync lint docs
 	$(BIN)/dynamix build-byteps  # from the cache, unless what goes into it has changed
-	$(PYTEST) -m "not alone" --numprocesses 2 --dist worksteal --durations 30 || { [ $$? = 1 ] && $(FAILED_AGAIN); }
+	$(PYTEST) -m "not alone and not long" --numprocesses 2 --dist worksteal --durations 30 || { [ $$? = 1 ] && $(FAILED_AGAIN); }
 	$(PYTEST) -m alone --durations 10 $$(grep -rl --include 'test_*.py' mark.alone tests)
 
 # A test that fails beside others runs once more by itself, and this counts: one may be too slow on a busy machine. Both are shown.
 FAILED_AGAIN = echo "Tests have failed beside others; they run once more, one at a time." && \
-	$(PYTEST) -m "not alone" --last-failed --last-failed-no-failures none
+	$(PYTEST) -m "not alone and not long" --last-failed --last-failed-no-failures none
 
 # Hours. Each piece that has passed leaves a file, by commit, and is not run again.
 PASSED := build/passed/$(shell git rev-parse --short HEAD 2>/dev/null)
@@ -154,13 +154,14 @@ test-long: setup
 	@$(MAKE) --no-print-directory --keep-going $(addprefix $(PASSED)/,$(LONG))
 
 $(PASSED)/property:
-	$(BIN)/python -m pytest --hypothesis-profile search tests/property
+	$(PYTEST) --hypothesis-profile search tests/property
 	$(TOLD)
 $(PASSED)/model:
 	$(BIN)/python -m tests.models.membership.checker --seeds 1000
 	$(TOLD)
 $(PASSED)/soak:
 	$(BIN)/python -m benchmarks.studies.membership.soak
+	$(PYTEST) -m long tests
 	$(TOLD)
 $(PASSED)/breaks:
 	$(BIN)/python -m tests.breaks

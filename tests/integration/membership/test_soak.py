@@ -7,7 +7,7 @@ import pytest
 from benchmarks.studies.membership.soak import run_soak
 from benchmarks.studies.membership.soak_job import RING, SHORT, Plan
 
-pytestmark = pytest.mark.timeout(400)
+pytestmark = [pytest.mark.timeout(400), pytest.mark.long]
 
 
 @pytest.mark.parametrize("plan", [SHORT, RING], ids=["byteps", "gloo"])

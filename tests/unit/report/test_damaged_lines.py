@@ -9,6 +9,7 @@ import pytest
 
 from dynamix_ps.rehearsal.outcome import read_outcome
 from dynamix_ps.report.plots.history import read_history
+from dynamix_ps.report.plots.plots import PLOTS, draw_plots
 from dynamix_ps.report.recorder import Recorder
 from dynamix_ps.report.run_report import report_run
 from dynamix_ps.run_record.run_folder import RunFolder
@@ -104,7 +105,13 @@ def check(folder: RunFolder) -> None:
     assert summary["workers"] == 2
 
 
-@pytest.mark.slow
+@pytest.fixture
+def nothing_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Plots take a second each time, and show what `read_history` gives."""
+    monkeypatch.setattr("dynamix_ps.report.run_report.draw_plots", lambda *_: [])
+
+
+@pytest.mark.usefixtures("nothing_drawn")
 @pytest.mark.parametrize("line", OF_A_WORKER, ids=text_of)
 def test_a_line_of_a_worker(folder: RunFolder, line: dict[str, Any]) -> None:
     run_with(folder, line, None)
@@ -113,11 +120,20 @@ def test_a_line_of_a_worker(folder: RunFolder, line: dict[str, Any]) -> None:
     assert outcome is not None and len(outcome.curve) == 0  # its evaluations are not those of a rehearsal
 
 
-@pytest.mark.slow
+@pytest.mark.usefixtures("nothing_drawn")
 @pytest.mark.parametrize("line", OF_THE_ARBITRATOR, ids=text_of)
 def test_a_line_of_the_arbitrator(folder: RunFolder, line: dict[str, Any]) -> None:
     run_with(folder, None, line)
     check(folder)
+
+
+@pytest.mark.slow
+def test_all_plots_are_drawn_in_spite_of_all_these_lines(folder: RunFolder) -> None:
+    run_with(folder, None, None)
+    append(folder.worker_file(0), *OF_A_WORKER)
+    append(folder.journal_file, *OF_THE_ARBITRATOR)
+    Recorder(folder, config(2), clock=lambda: START_S).close()
+    assert {file.stem for file in draw_plots(folder, config(2))} == PLOTS.keys()
 
 
 def test_a_report_without_a_cluster_file_survives_damaged_first_lines(folder: RunFolder) -> None:
