@@ -72,7 +72,7 @@ def run_to_end(
 @functools.cache
 def fork_server() -> str:
     """The socket of a server from which the jobs of this process fork their workers (`launch: {fork: true}`)."""
-    folder = tempfile.TemporaryDirectory(prefix="forks-")
+    folder = tempfile.TemporaryDirectory(prefix=f"forks-{os.getpid()}-")
     server = ForkServer(Path(folder.name), environment(PYTHONUNBUFFERED="1"))
     atexit.register(folder.cleanup)
     atexit.register(server.close)  # called before the folder goes

@@ -73,6 +73,7 @@ def _processes() -> Iterator[str]:
 def _files() -> Iterator[str]:
     temporary = Path(tempfile.gettempdir())
     places = [path for pattern in _FOLDERS for path in temporary.glob(pattern)]
+    places = [path for path in places if not path.name.startswith(f"forks-{os.getpid()}-")]  # goes with this process
     for folder in ("/dev/shm", "/run/netns"):
         places += Path(folder).glob("*")
     for pattern in ("dynamix*", "*/dynamix*"):

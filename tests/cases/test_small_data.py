@@ -19,11 +19,11 @@ metrics: {network: off, tensorboard: false, prometheus_port: null}
 SCRIPT = ("--", "python", "-m", "tests.cases.scripts.small_data")
 
 
-def run_of(folder: Path, plane: str, policy: str, command: str, *options: str) -> RunFolder:
-    """A run in `folder` to its end. Of a rehearsal, the run of its first seed."""
+def run_of(folder: Path, plane: str, policy: str, command: str, *options: str, plans: int = 2) -> RunFolder:
+    """A run in `folder` to its end, after so many plans. Of a rehearsal, the run of its first seed."""
     extra = f"{FILE}policy: {{name: {policy}}}\n"
     file = cluster_file(folder, extra, workers="[{batch: 16}, {batch: 16}]", comm=plane, mode="adapt")
-    process = dynamix(command, "-c", str(file), *options, *SCRIPT, cwd=folder)
+    process = dynamix(command, "-c", str(file), *options, *SCRIPT, str(plans), cwd=folder)
     ends(process, 0, limit_s=100)
     return RunFolder(next(path.parent for path in folder.rglob("workers")))
 
@@ -40,7 +40,8 @@ def check(run: RunFolder, fewest_plans: int = 2) -> None:
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize(("plane", "policy"), [("byteps", "random"), ("gloo", "goodput"), ("gloo", "stigmergy")])
 def test_plans_are_within_the_data(tmp_path: Path, plane: str, policy: str) -> None:
-    check(run_of(tmp_path, plane, policy, "launch"), fewest_plans=0 if policy == "goodput" else 2)
+    plans = 0 if policy == "goodput" else 2
+    check(run_of(tmp_path, plane, policy, "launch", plans=plans), plans)
 
 
 @pytest.mark.timeout(120)

@@ -141,10 +141,11 @@ def test_a_job_on_one_node_needs_no_srun(slurm: SlurmCluster, tmp_path: Path, st
 
 
 def test_before_its_time_limit_a_job_ends_in_order(slurm: SlurmCluster, tmp_path: Path, started: Launchers) -> None:
-    """Slurm looks at limits every 30 s. The notice comes 60 s before the limit, which is a minute."""
+    """Slurm looks at limits every 30 s. The notice comes 60 s before the limit, which becomes a minute."""
     file = three_workers(tmp_path, HOOK + TOLD + TRAINS)
-    job = submitted(slurm, tmp_path, "-c", str(file), "--time=1")
+    job = submitted(slurm, tmp_path, "-c", str(file), "--time=5")
     run_id = wait_until_all_train(tmp_path, job)
+    slurm.run("scontrol", "update", f"JobId={job}", "TimeLimit=1")
     output = ended(slurm, tmp_path, job, "FAILED", 90.0)
     assert "interrupted by SIGTERM" in output
     assert all(f"told to end {rank}" in output for rank in range(3))
