@@ -1,5 +1,5 @@
 # make demo   sets everything up and trains a real network on real BytePS with adaptive batch sizes
-# make check  for a commit, five minutes on two cores: style, types, the quick tests, one job of each kind
+# make check  for a commit, four minutes on two cores: style, types, the quick tests, one job of each kind
 #             (make check ROOM=policy: style, types and the quick tests of one room)
 # make test   sets everything up, checks style and types, runs all tests but the longest
 # make test-long  for a night: searches, the model of membership on many seeds, the soak, breaks; goes on where it ended
