@@ -17,7 +17,9 @@ LOG = Path(__file__).resolve().parents[1] / "build" / "failures.jsonl"
 _LONGEST = 500  # characters of a reason
 
 
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    if hasattr(config, "workerinput"):  # of pytest-xdist, whose controller has all
+        return
     failed = [one for kind in ("failed", "error") for one in terminalreporter.stats.get(kind, [])]
     if not failed:
         return

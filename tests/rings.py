@@ -55,7 +55,7 @@ class Member:
 def job(workers: int = 3) -> Iterator[list[Member]]:
     """Workers in a ring. Who waits at a store that is gone does so for a moment."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ring_group, "MEETING_S", 3.0)
+        patch.setattr(ring_group, "MEETING_S", 5.0)
         patch.setattr(RingGroup, "abandon", lambda group: None)  # the process does not end
         patch.setenv("GLOO_SOCKET_IFNAME", "lo")
         members = _start(workers)
