@@ -1,7 +1,4 @@
-"""A plugin of pytest: adds what failed, and why, to build/failures.jsonl, one JSON object a line.
-
-python -m pytest -p tests.failure_log tests
-"""
+"""A plugin of pytest (`-p tests.failure_log`): adds what failed, and why, to build/failures.jsonl, an object a line."""
 
 from __future__ import annotations
 

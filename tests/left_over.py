@@ -58,7 +58,7 @@ def left_since(before: set[str]) -> list[str]:
 
 def _processes() -> Iterator[str]:
     """Of the Python of this environment, those that no test process that still runs has started."""
-    for process in psutil.process_iter(["pid", "exe", "cmdline", "status"]):
+    for process in psutil.process_iter(["cmdline", "status"]):
         command = process.info["cmdline"] or []
         if not command or not command[0].startswith(sys.prefix) or process.info["status"] == psutil.STATUS_ZOMBIE:
             continue

@@ -105,7 +105,7 @@ class Reporter:
 
             self._files = WorkerFiles(folder, rank)
         self._client: ArbitratorClient | None = None
-        self._others = frozenset[int]()  # ranks, of those that report to the arbitrator
+        self._others = frozenset[int]()  # ranks of the other workers that train as this one connects to the arbitrator
         self._telemetry: Telemetry | None = None
         self._listeners = Listeners(self.tell)
         self._queue: queue.SimpleQueue[tuple[str, float, dict[str, Any] | WindowRecord] | None] = queue.SimpleQueue()
@@ -129,7 +129,8 @@ class Reporter:
         """Connect to the arbitrator. Returns at once; an absent arbitrator is an event, not an error."""
         from dynamix_ps.rpc.client import ArbitratorClient  # gRPC, which a run without an arbitrator does not need
 
-        self._others = frozenset(range(len(registration.plan.batch_sizes))) - {registration.rank}
+        trains = {rank for rank, size in enumerate(registration.plan.batch_sizes) if size}  # some places may be empty
+        self._others = frozenset(trains - {registration.rank})
         self._client = ArbitratorClient(access, registration, bounds, on_event=self.tell)
         self._client.start()
 

@@ -9,7 +9,7 @@ import pytest
 
 from dynamix_ps.config.schema import Timeouts
 from dynamix_ps.errors import StallError
-from dynamix_ps.messages import PeerStatus
+from dynamix_ps.messages import PeerStatus, Plan, Registration
 from dynamix_ps.run_record.json_lines import JsonLines
 from dynamix_ps.run_record.run_folder import RunFolder
 from worker_hooks.observe.reporter import Reporter
@@ -21,6 +21,8 @@ class Heard:
 
     def peers(self) -> tuple[PeerStatus, ...]:
         return (PeerStatus(0, 8, 0.1, True), PeerStatus(1, 8, 0.2, True), PeerStatus(2, 7, 31.0, False))
+
+    def start(self) -> None: ...
 
     def close(self, timeout_s: float) -> None: ...
 
@@ -59,7 +61,8 @@ def test_without_an_arbitrator_nobody_is_accused(monkeypatch):
 
 def test_a_worker_that_has_not_reported_yet_is_not_said_to_have_sent(reporter, monkeypatch):
     monkeypatch.setattr(Heard, "peers", lambda self: (PeerStatus(0, 8, 0.1, True),))
-    monkeypatch.setattr(reporter[0], "_others", frozenset({1, 2}))
+    monkeypatch.setattr("dynamix_ps.rpc.client.ArbitratorClient", lambda *_, **__: Heard())
+    reporter[0].connect(None, Registration(0, "i", "here", 1, Plan(0, (8, 8, 4, 0))), None)
     told = "the missing workers are not known: the arbitrator has not heard of worker 1, worker 2"
     assert reporter[0].missing(7) == ((), (), told)
 
