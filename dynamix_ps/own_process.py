@@ -10,12 +10,13 @@ from __future__ import annotations
 import os
 import sys
 
-ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))  # where the packages of this project are
+FILE = os.path.abspath(__file__)
+ROOT = os.path.dirname(os.path.dirname(FILE))  # where the packages of this project are
 
 
 def command(module: str, *arguments: str, python: str = sys.executable) -> tuple[str, ...]:
     """The command line of a process that runs a module with this Python."""
-    return (python, os.path.abspath(__file__), module, *arguments)
+    return (python, FILE, module, *arguments)
 
 
 def leave_out_working_folder() -> None:

@@ -16,11 +16,18 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from dynamix_ps import own_process
 from dynamix_ps.config import variables
 from dynamix_ps.launch.cleanup.release import processes_of
 from dynamix_ps.launch.host.forked_roles import ForkServer
+from tests.forked_command import forked_command
 
 ROOT = Path(__file__).resolve().parents[1]
+# What launchers, schedulers, servers and the watch of an arbitrator import.
+OTHER_ROLES = (
+    *("dynamix_ps.cli.launch", "dynamix_ps.launch.job.run"),
+    *("server_hooks.byteps_entry", "server_hooks.membership", "server_hooks.monitor"),
+)
 
 # The lines a worker's hook would write, without torch: STARTED, then whatever the test wants, then FINISHED.
 HOOK = """
@@ -73,7 +80,7 @@ def run_to_end(
 def fork_server() -> str:
     """The socket of a server from which the jobs of this process fork their workers (`launch: {fork: true}`)."""
     folder = tempfile.TemporaryDirectory(prefix=f"forks-{os.getpid()}-")
-    server = ForkServer(Path(folder.name), environment(PYTHONUNBUFFERED="1"))
+    server = ForkServer(Path(folder.name), environment(PYTHONUNBUFFERED="1"), preloaded=OTHER_ROLES)
     atexit.register(folder.cleanup)
     atexit.register(server.close)  # called before the folder goes
     return str(server.path)
@@ -81,9 +88,13 @@ def fork_server() -> str:
 
 def dynamix(*arguments: str, cwd: Path, **changes: str) -> subprocess.Popen[str]:
     """Start `dynamix ...`; its standard error and output come in one stream."""
+    argv = [sys.executable, "-m", "dynamix_ps", *arguments]
     if arguments[0] == "launch":
         changes.setdefault(variables.FORK_SERVER, fork_server())
-    return begun([sys.executable, "-m", "dynamix_ps", *arguments], cwd, environment(**changes))
+        own = own_process.command("dynamix_ps.cli.main", *arguments)
+        if (forked := forked_command(fork_server(), own, cwd, environment(**changes))) is not None:
+            return forked
+    return begun(argv, cwd, environment(**changes))
 
 
 def launch_by(commands: Mapping[str, Sequence[str]], cwd: Path, file: str, *more: str) -> subprocess.Popen[str]:

@@ -35,7 +35,7 @@ def main() -> int:
 
 
 def run(argv: Sequence[str], become: Callable[[list[str]], object] | None = None) -> int:
-    """`become` gets the command of a worker that is one process; none: it replaces this process."""
+    """`become` gets the command of a role that is one process; none: it replaces this process."""
     if list(argv) in (["-h"], ["--help"]):
         codes = "\n".join(f"  {code:<5}{meaning}" for code, meaning in MEANINGS.items())
         print(f"{_USAGE}\n\n{__doc__}\nExit codes, unless CMD ends with one of its own:\n{codes}")
@@ -43,12 +43,14 @@ def run(argv: Sequence[str], become: Callable[[list[str]], object] | None = None
     settings = read_role(os.environ)
     command = list(argv[1:] if argv[:1] == ["--"] else argv)
     _set_defaults()
+    become = become or _replace_process
     if settings.role == "worker":
-        return _worker(settings, _resolved(command), become or _replace_process)
+        return _worker(settings, _resolved(command), become)
     if not settings.distributed:
         print(f"one worker without BYTEPS_FORCE_DISTRIBUTED=1 needs no {settings.role}: nothing to do")
         return 0
-    _replace_process(_debugged(list(own_process.command(f"server_hooks.{settings.role}"))))
+    become(_debugged(list(own_process.command(f"server_hooks.{settings.role}"))))
+    return 0
 
 
 def _set_defaults() -> None:

@@ -123,7 +123,7 @@ VARIABLES: tuple[Variable, ...] = (
     ),
     _of_run(
         FORK_SERVER,
-        "In the shell of `dynamix launch`: socket of a fork server that runs already, for workers that inherit "
+        "In the shell of `dynamix launch`: socket of a fork server that runs already, for roles that inherit "
         "the same from it. Unset: each launch has its own.",
         "launch.host.host_agent",
     ),

@@ -4,6 +4,7 @@ It computes nothing, attaches to nothing and has one thread. A worker gets the e
 that it would have as a new process; it is shown by these in /proc too. Its random numbers are its own. It then runs its
 script as Python would. A command that needs a Python of its own replaces the worker, as a new process does: one that is
 no script of this interpreter, one that uses MXNet, or one beside whose script a file has the name of a loaded module.
+Other programs of this project are forked in the same way.
 
 Whoever connects to the socket is told when the server is ready. A request has the command of a worker and the handle of
 its output; the answers are its number, and later its exit code. When the connection ends, its workers are killed.
@@ -54,9 +55,9 @@ main(plain)
 """
 
 
-def command(listener: int) -> tuple[str, ...]:
-    """The command line of a server that listens at this inherited descriptor."""
-    return (sys.executable, "-c", _MAIN.format(root=ROOT), str(listener))
+def command(listener: int, preloaded: Sequence[str]) -> tuple[str, ...]:
+    """The command line of a server that listens at this inherited descriptor, and imports these modules too."""
+    return (sys.executable, "-c", _MAIN.format(root=ROOT), str(listener), *preloaded)
 
 
 def read_at_import(environ: dict[str, str]) -> dict[str, str]:
@@ -69,13 +70,13 @@ def main(plain_path: Sequence[str]) -> None:
     handlers = [signal.signal(number, signal.SIG_IGN) for number in _FOR_WORKERS]
     environ = dict(os.environ)
     listener = socket.socket(fileno=int(sys.argv[1]))
-    for name in PRELOADED:
+    for name in (*PRELOADED, *sys.argv[2:]):
         importlib.import_module(name)
     gc.collect()
     gc.freeze()  # else collections in the workers would visit, and so copy, all that was imported
     script = _Server(listener, environ, handlers).serve()
     if script is not None:
-        load(f"{_SCRIPTS}:run_script")(script, plain_path)
+        load(f"{_SCRIPTS}:run")(script, plain_path)
 
 
 class _Server:
@@ -188,13 +189,15 @@ class _Server:
 
 
 def _ready(argv: list[str]) -> list[str]:
-    """The script of a worker, whose environment is made ready for it. Does not return for other commands."""
-    commands: list[list[str]] = []
-    launched = argv[argv.index(_BPSLAUNCH) + 1 :]
-    code = exit_code_of(lambda: load(f"{_BPSLAUNCH}:run")(launched, commands.append))
-    if not commands:
-        sys.exit(code)
-    found = commands[0]
+    """The script of a role, whose environment is made ready for it. Does not return for other commands."""
+    found = argv
+    if _BPSLAUNCH in argv:
+        commands: list[list[str]] = []
+        launched = argv[argv.index(_BPSLAUNCH) + 1 :]
+        code = exit_code_of(lambda: load(f"{_BPSLAUNCH}:run")(launched, commands.append))
+        if not commands:
+            sys.exit(code)
+        found = commands[0]
     script: list[str] | None = load(f"{_SCRIPTS}:script_of")(found)
     if script is None:
         os.execvp(found[0], found)

@@ -10,6 +10,7 @@ import socket
 import subprocess
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from dynamix_ps.launch.host import fork_server
 from dynamix_ps.launch.host.shown_process import with_room
 
 _END_S = 5.0
+_ANSWER_S = 0.1  # of a server that has imported all
 _INHERITED = ("Umask", "Uid", "Gid", "Groups", "Cap", "NoNewPrivs", "Seccomp", "Cpus_allowed", "Mems_allowed")
 _LIMITS = [getattr(resource, name) for name in dir(resource) if name.startswith("RLIMIT_")]
 
@@ -24,16 +26,17 @@ _LIMITS = [getattr(resource, name) for name in dir(resource) if name.startswith(
 class ForkServer:
     """A server of this process, which ends with it."""
 
-    def __init__(self, folder: Path, environ: Mapping[str, str]) -> None:
+    def __init__(self, folder: Path, environ: Mapping[str, str], preloaded: Sequence[str] = ()) -> None:
         """Start it; does not wait.
 
-        `folder`: for its socket. `environ`: of the workers, as far as what they import reads it.
+        `folder`: for its socket. `environ`: of the roles, as far as what they import reads it. `preloaded`: modules
+        that it imports beside those of workers.
         """
         with socket.socket(socket.AF_UNIX) as listener:
             listener.bind(str(folder / "fork"))
             listener.listen()
             self._process = subprocess.Popen(
-                fork_server.command(listener.fileno()),
+                fork_server.command(listener.fileno(), preloaded),
                 env=with_room(environ),
                 stdin=subprocess.PIPE,
                 stdout=subprocess.DEVNULL,
@@ -66,6 +69,12 @@ class ForkedRoles:
         self._ready = False
         self._ended = False
 
+    def wait(self, limit_s: float) -> None:
+        """Wait until the server is ready, or this time is over."""
+        with suppress(OSError, TimeoutError):
+            self._socket.settimeout(limit_s)
+            self._hear()
+
     @property
     def is_ready(self) -> bool:
         """Whether a worker starts at once. Raises OSError if the server has ended."""
@@ -74,13 +83,18 @@ class ForkedRoles:
             raise ConnectionResetError("the process has ended from which workers are forked")
         return self._ready
 
-    def start(self, argv: Sequence[str], environ: Mapping[str, str], group: Path | None) -> ForkedProcess | None:
-        """A worker of a server that is ready; None where this server cannot be one. Raises OSError if it has ended."""
+    def start(
+        self, argv: Sequence[str], environ: Mapping[str, str], group: Path | None = None, folder: Path | None = None
+    ) -> ForkedProcess | None:
+        """A role of a server that is ready; None where this server cannot be one. Raises OSError if it has ended.
+
+        `group`: its control group. `folder`: its working folder; none: that of this process.
+        """
         reading, writing = os.pipe()
         request = {
             "argv": list(argv),
             "environ": dict(environ),
-            "folder": os.getcwd(),
+            "folder": str(folder or os.getcwd()),
             "group": str(group or ""),
             "limits": [(number, resource.getrlimit(number)) for number in _LIMITS],
         }
@@ -152,6 +166,8 @@ def existing_server(path: str) -> ForkedRoles | None:
     if forked is not None and _inherited(path.rpartition("-")[2]) != _inherited("self"):
         forked.close()
         return None
+    if forked is not None:
+        forked.wait(_ANSWER_S)
     return forked
 
 

@@ -283,14 +283,14 @@ class HostAgent:
             addresses=message.addresses,
         )
         specs = plan_roles(run.config, place, self._environ, sys.executable)
-        self._fork_workers([spec for spec in specs if spec.role == "worker"], run.config, run.scratch)
+        self._fork_roles([spec for spec in specs if spec.role == "worker"], run.config, run.scratch)
         for spec in specs:
             run.specs[spec.name] = spec
             if not (spec.later or message.late):
                 self._start(spec, run)
 
-    def _fork_workers(self, workers: list[RoleSpec], config: Config, scratch: Path) -> None:
-        """From now on workers are forked, where more than one will be started."""
+    def _fork_roles(self, workers: list[RoleSpec], config: Config, scratch: Path) -> None:
+        """From now on roles are forked, where more than one worker will be started."""
         if not config.launch.fork or len(workers) + config.is_elastic < 2:
             return
         forked = existing_server(self._environ.get(variables.FORK_SERVER, ""))
@@ -300,7 +300,7 @@ class HostAgent:
             self._held.callback(server.close)
             forked = ForkedRoles(server.path)
         self._held.callback(forked.close)
-        self._roles.fork_workers_by(forked)
+        self._roles.fork_by(forked)
 
     def _start_again(self, message: StartAgain, run: _Prepared) -> None:
         spec = run.specs[message.role]

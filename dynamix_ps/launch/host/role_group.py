@@ -51,35 +51,38 @@ class RoleGroup:
         """Names of the roles that have not ended."""
         return [name for name, process in self._processes.items() if process.running] + list(self._waiting)
 
-    def fork_workers_by(self, forked: ForkedRoles) -> None:
-        """From now on, workers are forked by this server as soon as it is ready."""
+    def fork_by(self, forked: ForkedRoles) -> None:
+        """From now on, roles are forked by this server. Workers wait until it is ready; other roles do not."""
         self._forked = forked
 
     def start(self, spec: RoleSpec, control_group: Path | None = None) -> None:
         """Start a role, also one that has ended. Raises EnvironmentNotReady if that fails."""
-        if self._forks(spec):
+        if spec.role == "worker" and self._server_of(spec) is not None:
             self._waiting[spec.name] = (spec, control_group)
             self._fork_waiting()
         else:
-            self._start(spec, control_group)
+            self._start(spec, control_group, self._server_of(spec) if self._is_ready() else None)
 
-    def _forks(self, spec: RoleSpec) -> bool:
-        return self._forked is not None and spec.role == "worker" and spec.argv[0] == sys.executable
+    def _server_of(self, spec: RoleSpec) -> ForkedRoles | None:
+        """The server that forks a role of this command."""
+        return self._forked if spec.argv[0] == sys.executable else None
 
-    def _fork_waiting(self) -> None:
-        if not self._waiting:
-            return
+    def _is_ready(self) -> bool:
+        """Whether a server forks at once. If it has ended, this is told, and there is none from now on."""
         try:
-            if self._forked is not None and not self._forked.is_ready:
-                return
+            return self._forked is not None and self._forked.is_ready
         except OSError as error:
             self._forked = None
             self._send(RunEvent("degraded", {"what": "forks", "detail": f"{error}; workers are started as new ones"}))
-        while self._waiting:
-            self._start(*self._waiting.pop(next(iter(self._waiting))))
+            return False
 
-    def _start(self, spec: RoleSpec, control_group: Path | None) -> None:
-        forked = self._forked if self._forks(spec) else None
+    def _fork_waiting(self) -> None:
+        if self._waiting and (self._is_ready() or self._forked is None):
+            while self._waiting:
+                spec, group = self._waiting.pop(next(iter(self._waiting)))
+                self._start(spec, group, self._server_of(spec))
+
+    def _start(self, spec: RoleSpec, control_group: Path | None, forked: ForkedRoles | None) -> None:
         process = RoleProcess(spec, role_environment(spec, self._environ), control_group, forked)
         self._processes[spec.name] = process
         self._suspended.discard(spec.name)

@@ -226,6 +226,14 @@ def test_a_wrong_variable_is_told_as_by_a_new_process(forked: ForkedRoles, tmp_p
     assert ended(role, tmp_path, forked) == ended(role, tmp_path)
 
 
+@pytest.mark.parametrize("arguments", [["--help"], ["launch"], ["report", "--nonsense"]])
+def test_a_program_of_this_project_is_forked_too(forked: ForkedRoles, tmp_path: Path, arguments: list[str]) -> None:
+    written(tmp_path, "raise ValueError('of the working folder')", "click.py")
+    role = RoleSpec("server-0", "server", own_process.command("dynamix_ps.cli.main", *arguments), {})
+    new, forked_one = ended(role, tmp_path), ended(role, tmp_path, forked)
+    assert forked_one == new and "Usage" in new[1]
+
+
 def sleeping(forked: ForkedRoles, folder: Path) -> RoleProcess:
     script = written(folder, "import time; print('there'); time.sleep(600)")
     process = RoleProcess(spec("python", str(folder / script)), ENVIRONMENT | dict(spec().env), forked=forked)
@@ -280,7 +288,7 @@ class Group:
         self.told: list[FromAgent] = []
         self.roles = RoleGroup(selectors.DefaultSelector(), self.told.append, ENVIRONMENT)
         self.forked = ForkedRoles(path)
-        self.roles.fork_workers_by(self.forked)
+        self.roles.fork_by(self.forked)
 
     def close(self) -> None:
         self.roles.end(0.0)
@@ -298,6 +306,16 @@ def test_a_worker_that_waits_for_the_server_can_be_ended(tmp_path: Path) -> None
         group.roles.signal(["worker-0"], signal.SIGTERM)
         assert [type(one) for one in group.told if not hasattr(one, "data")] == [Started, RoleEnded]
         assert group.roles.running == []
+        group.close()
+
+
+def test_what_needs_no_torch_does_not_wait_for_the_server(tmp_path: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as never_ready:
+        never_ready.bind(str(tmp_path / "socket"))
+        never_ready.listen()
+        group = Group(tmp_path / "socket")
+        group.roles.start(RoleSpec("server-0", "server", (sys.executable, "-c", "pass"), {}))
+        assert group.told == [Started("server-0")]
         group.close()
 
 
