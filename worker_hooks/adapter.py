@@ -282,6 +282,12 @@ class Adapter(ABC):
             "over the pairs of each worker's own samples, or use torch"
         )
 
+    def loader(self, training: Training) -> Any:
+        """`run.loader`. Raises TrainingError where the framework has none."""
+        raise TrainingError(
+            f"run.loader is not possible in {self.framework}: loop over run.batches(), and call run.backward(loss)"
+        )
+
     def batch_sampler(self, training: Training) -> Any:
         """`run.batch_sampler`. Raises TrainingError where the framework has none."""
         raise TrainingError(

@@ -32,11 +32,13 @@ class Loops:
     Attributes:
         asked: how far the script asks to train.
         taken: batches that the script has taken before it trains them.
+        sums_backward: whether `loss.backward()` in the newest loop over batches is `run.backward(loss)`.
     """
 
     def __init__(self, training: Training) -> None:
         self._training = training
         self.asked, self.taken = ScriptLimits(), TakenAhead()
+        self.sums_backward = False
         self._loop: object | None = None  # over batches, that the script is in
         self._has_last = False  # the loop has no more batches, and the script has yet to train the last one
 
@@ -66,8 +68,8 @@ class Loops:
                 self._leave_open()
                 asked.pass_number = None
 
-    def batches(self, epochs: Limit, iterations: Limit) -> Iterator[Any]:
-        """`run.batches(epochs, iterations)`."""
+    def batches(self, epochs: Limit, iterations: Limit, sums_backward: bool = False) -> Iterator[Any]:
+        """`run.batches(epochs, iterations)`, or a loop over `run.loader`."""
         training = self._training
         if self.asked.pass_number is None:
             one_pass = epochs == 1 and iterations is None
@@ -79,6 +81,7 @@ class Loops:
             training.progress.leave_passes(asked.first_pass)
         training.observer.loop_begun(training.progress.iteration)
         self._loop = mine = object()
+        self.sums_backward = sums_backward
         self.taken.begin_loop()
         try:
             for batch in self._batches_until(asked.last_epoch, asked.last_iteration):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -155,6 +155,34 @@ class Run:
         the same, if their weights differ, or if no worker has a unit.
         """
         self.training.backward(loss, correct, weight, reduction)
+
+    @property
+    def loader(self) -> Any:
+        """The loader of `attach`, to be iterated as before: each loop over it is a pass over the data. In torch.
+
+            for inputs, targets in run.loader:
+                optimizer.zero_grad()
+                loss = cross_entropy(model(inputs), targets)  # the mean over the batch
+                loss.backward()                               # as run.backward(loss)
+                optimizer.step()
+
+        In such a loop, `loss.backward()` computes the gradient of the global batch, as under DistributedDataParallel.
+        `run.no_sync()` accumulates. A loss over units, or one that is a sum, is given to `run.backward`. `len()` is the
+        number of batches of a pass if the plan stays as it is. All else is the loader's.
+
+        Raises TrainingError in MXNet.
+        """
+        return self.adapter.loader(self.training)
+
+    @contextmanager
+    def no_sync(self) -> Iterator[None]:
+        """`with run.no_sync():` around `loss.backward()`: its gradient stays here, and is part of the next sum."""
+        loops = self.training.loops
+        before, loops.sums_backward = loops.sums_backward, False
+        try:
+            yield
+        finally:
+            loops.sums_backward = before
 
     def synchronize(self) -> None:
         """Does nothing but check: gradients are global when `run.backward()` returns. For scripts that call it."""

@@ -60,7 +60,7 @@ class RecordingAttach:
 
         run = attach(models, optimizers, dataset, **options)
         self.recorded.append(loops := [])
-        original = run.batches
+        original = run.training.loops.batches
         first = run.training.plans.switch.newest_scheduled.version + 1
         plans = [(after, Plan(first + number, tuple(sizes))) for number, (after, sizes) in enumerate(self._plans)]
 
@@ -76,7 +76,7 @@ class RecordingAttach:
                     yield batch
 
         run.training.session.newest_plan = newest_plan
-        run.batches = batches
+        run.training.loops.batches = batches
         return run
 
     def samples_of(self, run: Any, batch: Any) -> list[int]:

@@ -7,6 +7,7 @@ workers have recorded them, and everything else is torch's own.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
@@ -34,6 +35,13 @@ class PlainRun:
         for rows in next(self._loops):
             yield self._dataset[torch.tensor(rows)]
             self.iteration += 1
+
+    @property
+    def loader(self) -> Iterator[Any]:
+        return self.batches(1)
+
+    def no_sync(self) -> AbstractContextManager[None]:
+        return nullcontext()
 
     def backward(self, loss: torch.Tensor, correct: Any = None, weight: Any = None, reduction: str = "mean") -> None:
         loss.backward()  # type: ignore[no-untyped-call]

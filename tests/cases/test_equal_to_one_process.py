@@ -21,6 +21,7 @@ from tests.cases.scripts import (
     phases,
     seeds,
     sums,
+    three_lines,
     weighted,
 )
 from tests.forked import ForkServer, Worker
@@ -51,6 +52,7 @@ MODULES = (
     phases,
     seeds,
     sums,
+    three_lines,
     weighted,
 )
 CASES = [
@@ -108,6 +110,8 @@ THREE = [
     "gathered.two_views",
     "gathered.labels_too",
     "gathered.over_parts",
+    "three_lines.accumulated",
+    "three_lines.summed_each_time",
 ]
 
 

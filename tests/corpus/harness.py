@@ -54,7 +54,7 @@ class CorpusAttach(RecordingAttach):
     def __call__(self, *arguments: Any, **options: Any) -> Any:
         run = super().__call__(*arguments, **options)
         self._watched.follow(run)
-        recorded = run.batches
+        recorded = run.training.loops.batches
 
         def batches(*args: Any, **kwargs: Any) -> Iterator[Any]:
             try:
@@ -63,7 +63,7 @@ class CorpusAttach(RecordingAttach):
             finally:
                 self._draws.end()
 
-        run.batches = batches
+        run.training.loops.batches = batches
         return run
 
     def samples_of(self, run: Any, batch: Any) -> list[int]:

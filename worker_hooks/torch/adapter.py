@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from worker_hooks.session import Session
     from worker_hooks.settings import Settings
     from worker_hooks.torch.averages import WeightAverages
+    from worker_hooks.torch.data.run_loader import RunLoader
     from worker_hooks.torch.memory.micro_batches import TorchMicroBatchedForward
     from worker_hooks.torch.memory.worker_batches import WorkerBatches
     from worker_hooks.training import Training
@@ -123,6 +124,11 @@ class TorchAdapter(Adapter):
         if training.data.is_stream:
             raise TrainingError("run.batch_sampler() names samples by number; a stream has none, use run.batches()")
         return RunBatchSampler(self.calls.batches_of, lambda: training.progress.batches_per_pass)
+
+    def loader(self, training: Training) -> RunLoader:
+        from worker_hooks.torch.data.run_loader import RunLoader  # many scripts have loops of the other kind
+
+        return RunLoader(training)
 
     # -- what happens in an iteration ---------------------------------------------------------------------------------
 

@@ -66,6 +66,10 @@ class TorchParameters(ModelParameters):
         """Every parameter that a step would change, also one that was frozen after the sum."""
         return [p for p in self.named().values() if p.grad is not None]
 
+    def knows(self, parameter: torch.Tensor) -> bool:
+        """Whether it is, or was, one of them."""
+        return parameter in self._ever
+
     def buffers(self) -> Iterator[tuple[str, nn.Module, str]]:
         """Buffers with floating-point values that checkpoints keep: name, module, and name within the module."""
         for number, model in enumerate(self.models):

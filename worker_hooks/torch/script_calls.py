@@ -5,7 +5,7 @@ watched_calls.py sees the calls.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +17,7 @@ from worker_hooks.torch import watched_calls
 from worker_hooks.torch.data.loader import CLOSED, TorchLoader, check_loader
 from worker_hooks.torch.gradient_hooks import GradientHooks
 from worker_hooks.torch.gradients import TorchExchange
+from worker_hooks.torch.loss.graph_nodes import reaches
 from worker_hooks.torch.parameters import TorchParameters
 from worker_hooks.torch.step_hooks import StepHooks
 from worker_hooks.torch.summed_gradients import SummedGradients
@@ -47,6 +48,7 @@ class ScriptCalls:
         self._training, self._parameters = training, parameters
         self._script_hooks, self.summed = script_hooks, SummedGradients(parameters)
         self._in_backward = False
+        self._options: dict[str, Any] = {}  # of the call of backward that is a sum
         self._additions = 0  # gradients that were added outside run.backward(), as far as their losses are known
         self._hooks: list[Any] = []
         self.stepped_by: list[torch.optim.Optimizer] = []
@@ -72,7 +74,7 @@ class ScriptCalls:
         """The backward pass of `run.backward()`."""
         self._in_backward = True
         try:
-            loss.backward()  # type: ignore[no-untyped-call]
+            torch.autograd.backward(loss, **self._options)
         finally:
             self._in_backward = False
 
@@ -92,6 +94,29 @@ class ScriptCalls:
             training.data.load_with(source, training.plans, training.sums.prefix)
             self._loader = loader
         return training.loops.batches(1, None)
+
+    def sums_backward(self, losses: Sequence[torch.Tensor], options: Mapping[str, Any]) -> bool:
+        """`loss.backward()` in a loop over `run.loader` is `run.backward(loss)`, if its loss is of this training.
+
+        Raises TrainingError, on all workers, for a call that says what the gradient of the loss is.
+        """
+        training = self._training
+        if self._in_backward or not training.loops.sums_backward or not training.now.has_batch:
+            return False
+        if options.get("inputs") is not None or not any(reaches(loss, self._parameters.knows) for loss in losses):
+            return False
+        if len(losses) > 1 or any(options.get(name) is not None for name in ("grad_tensors", "grad_variables")):
+            training.sums.announce("loss.backward() with a gradient, or of several losses,")
+            raise TrainingError(
+                "backward() in a loop over run.loader got a gradient, or several losses; call loss.backward() for one "
+                "loss that is a number, or accumulate in `with run.no_sync():`"
+            )
+        self._options = {name: options[name] for name in ("retain_graph", "create_graph") if name in options}
+        try:
+            training.backward(losses[0], None, None, "mean")
+        finally:
+            self._options = {}
+        return True
 
     def sees_backward(self, losses: Sequence[torch.Tensor]) -> None:
         """A backward outside `run.backward()` is about to add to the gradients of the batch that its loss is of."""
@@ -163,7 +188,11 @@ class ScriptCalls:
         if touched and any(p in touched for group in optimizer.param_groups for p in group["params"]):
             raise TrainingError(
                 "loss.backward() has added gradients of this worker alone since run.backward(); "
-                "call run.backward(loss) for the last loss before optimizer.step()"
+                + (
+                    "call loss.backward() outside of run.no_sync() before optimizer.step()"
+                    if self._training.loops.sums_backward
+                    else "call run.backward(loss) for the last loss before optimizer.step()"
+                )
             )
         if self._training.session.workers.count == 1:
             return

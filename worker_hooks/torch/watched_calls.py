@@ -9,7 +9,7 @@ batches of that run. So these functions of torch are wrapped while a training is
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 import torch
@@ -18,11 +18,15 @@ from torch.utils.data import DataLoader
 
 from worker_hooks.torch.data.loader import RunBatchSampler
 
+_OPTIONS = ("grad_tensors", "retain_graph", "create_graph", "grad_variables", "inputs")  # of torch.autograd.backward
 _SCALE = "_dynamix_scale"  # of the loss that a GradScaler has returned
 
 
 class Watcher(Protocol):
     """A training that wants to know."""
+
+    def sums_backward(self, losses: Sequence[torch.Tensor], options: Mapping[str, Any]) -> bool:
+        """Whether the script's call of backward on these losses was a sum of gradients, which is complete now."""
 
     def sees_backward(self, losses: Sequence[torch.Tensor]) -> None:
         """The script is about to call backward on these losses."""
@@ -83,11 +87,14 @@ def _wrap_backward() -> None:
 
     def backward(tensors: Any, *args: Any, **kwargs: Any) -> None:
         losses = [tensors] if isinstance(tensors, torch.Tensor) else list(tensors)
+        options = dict(zip(_OPTIONS, args, strict=False)) | kwargs
+        if not _in_backward and any(watcher.sums_backward(losses, options) for watcher in tuple(_watchers)):
+            return
         for watcher in tuple(_watchers):
             watcher.sees_backward(losses)
         _in_backward.append(None)
         try:
-            original(tensors, *args, **kwargs)
+            original(tensors, **options)
         finally:
             _in_backward.pop()
         for watcher in tuple(_watchers):

@@ -6,6 +6,7 @@ import os
 import sys
 from collections import deque
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from itertools import islice
 from typing import Any
 
@@ -31,6 +32,34 @@ def _start(attach: Any, lr: float = 0.1) -> Any:
     model = net()
     optimizer = torch.optim.SGD(model.parameters(), lr=lr)
     return model, optimizer, attach(model, optimizer, data())
+
+
+def several_losses_in_a_loop_over_the_loader(attach: Any) -> None:
+    model, optimizer, run = _start(attach)
+    for number, (_, x, y) in enumerate(run.loader):
+        optimizer.zero_grad()
+        losses = [mse_loss(model(x), y), model(x).square().mean()]
+        torch.autograd.backward(losses if number else losses[:1])
+        optimizer.step()
+
+
+def step_within_no_sync(attach: Any) -> None:
+    model, optimizer, run = _start(attach)
+    for number, (_, x, y) in enumerate(run.loader):
+        optimizer.zero_grad()
+        with run.no_sync() if number else nullcontext():
+            mse_loss(model(x), y).backward()
+        optimizer.step()
+
+
+def no_sync_on_one_worker(attach: Any) -> None:
+    model, optimizer, run = _start(attach)
+    for number, (_, x, y) in enumerate(run.loader):
+        with run.no_sync() if run.rank and number == 2 else nullcontext():
+            mse_loss(model(x), y).backward()
+        if number % 2:
+            optimizer.step()
+            optimizer.zero_grad()
 
 
 def _train(run: Any, model: Any, optimizer: Any, **limits: int) -> None:

@@ -433,6 +433,13 @@ def test_a_loss_that_is_not_finite_takes_the_state_back_and_the_schedule_goes_on
     assert (told["iteration"], told["back_to"], told["lr_guard"]) == (45, 40, 0.5)
 
 
+def test_a_loop_over_the_loader_of_the_run_is_for_torch(tmp_path):
+    run = make_run(tmp_path)
+    with pytest.raises(TrainingError, match=r"not possible in mxnet: loop over run.batches\(\)"):
+        iter(run.loader)
+    run.close()
+
+
 def optimizer_state(run: Run) -> np.ndarray:
     """All its arrays, one after the other."""
     arrays = []

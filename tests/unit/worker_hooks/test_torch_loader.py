@@ -410,6 +410,21 @@ def test_a_loader_with_the_batch_sampler_needs_the_same_data_set():
         iter(DataLoader(Rows(), batch_sampler=run.batch_sampler()))
 
 
+# -- run.loader --------------------------------------------------------------------------------------------------------
+
+
+def test_the_loader_of_a_run_gives_a_pass_per_loop_and_is_the_scripts_in_all_else():
+    loader = DataLoader(Rows(), 8, shuffle=True)
+    run = attached(loader)
+    passes = [joined(numbers_of(run, iter(run.loader))) for _ in range(2)]
+    assert [sorted(one) for one in passes] == [list(range(ROWS))] * 2
+    assert len(run.loader) == len(loader) == 7
+    assert run.loader.dataset is loader.dataset and run.loader.sampler is loader.sampler
+    with pytest.raises(AttributeError, match="nonsense"):
+        run.loader.nonsense  # noqa: B018
+    run.close()
+
+
 # -- evaluations ------------------------------------------------------------------------------------------------------
 
 

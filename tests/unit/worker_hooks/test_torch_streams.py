@@ -319,6 +319,8 @@ def test_evaluations_over_streams_and_batch_samplers_need_sample_numbers():
         run.evaluate(Stream(), lambda rows: rows.sum())
     with pytest.raises(TrainingError, match="a stream has none"):
         run.batch_sampler()
+    with pytest.raises(TypeError, match="no len"):
+        len(run.loader)
 
 
 class Stream(IterableDataset):

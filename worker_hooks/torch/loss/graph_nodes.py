@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Set
+from collections.abc import Callable, Iterator, Set
 from typing import Any
 
+import torch
 from torch.autograd.function import BackwardCFunction
 
 MOST_NODES = 10_000  # that one look visits (chosen by us)
@@ -50,6 +51,22 @@ def nodes_below(node: Any, through: Set[str] | None) -> Iterator[Any]:
         yield one
         if through is None or kind_of(one) in through:
             left += [edge for edge in edges_of(one) if edge is not None]
+
+
+def reaches(loss: torch.Tensor, wanted: Callable[[torch.Tensor], bool]) -> bool:
+    """Whether backward adds the gradient of `loss` to a tensor that is wanted, or to no parameter that shows.
+
+    A graph that is computed anew in the backward pass (checkpointing) does not show its parameters.
+    """
+    if loss.grad_fn is None:
+        return loss.requires_grad and wanted(loss)
+    shows_none = True
+    for node in nodes_below(loss.grad_fn, None):
+        if kind_of(node) == "AccumulateGrad":
+            if wanted(node.variable):
+                return True
+            shows_none &= not isinstance(node.variable, torch.nn.Parameter)
+    return shows_none
 
 
 def is_parameter(node: Any) -> bool:
