@@ -1,4 +1,4 @@
-# make demo   sets everything up and trains a real network on real BytePS with adaptive batch sizes
+# make demo   sets up what it needs and trains a real network on real BytePS with adaptive batch sizes
 # make check  for a commit, four minutes on two cores: style, types, the quick tests, one job of each kind
 #             (make check ROOM=policy: style, types and the quick tests of one room)
 # make test   sets everything up, checks style and types, runs all tests but the longest
@@ -36,6 +36,7 @@ else
 LOCK ?=
 PACKAGES := -e '.[accelerate,bench,dev,docs,lightning,plots,ray,sim,torch,transformers,workloads$(if $(filter no,$(MXNET)),,$(comma)mxnet)]'
 endif
+PACKAGES_OF_DEMO := $(if $(LOCK),$(shell grep ^torch== requirements/main.txt),-e '.[plots$(comma)torch$(comma)workloads]')
 
 .PHONY: setup system sshd slurm demo docs check test test-long lint lock bench bench-parts clean
 
@@ -66,23 +67,31 @@ slurm:
 	@if test -x /usr/sbin/slurmctld || test -d /run/systemd/system || ! command -v apt-get >/dev/null || [ "$$(id -u)" != 0 ]; \
 	    then exit 0; fi; apt-get update -q && apt-get install -y -q --no-install-recommends slurmctld slurmd slurm-client munge
 
-$(VENV)/.ready: setup.py $(PINNED) $(LOCK) pyproject.toml | system
+# $(call INSTALL,lock files,packages with their versions): by the lock files where there are some, and what is left by pip.
+define INSTALL
 	$(PYTHON) -m venv $(VENV)
-ifneq ($(LOCK),)
-	@echo "packages: by the hashes in $(LOCK)"
-	@$(HASHED) $(addprefix -r ,$(LOCK)) && { $(HASHED_TORCH); } || { \
+	@if [ -n "$(LOCK)" ]; then \
+	    echo "packages: by the hashes in $(1)"; \
+	    $(HASHED) $(addprefix -r ,$(1)) && { $(HASHED_TORCH); } || { \
 	    echo "error: a package is not the one in the lock files, or cannot be had (see above); it was not installed." >&2; \
-	    echo "Next: try another package index; or trust this one: make setup LOCK=" >&2; exit 3; }
-else
-	@echo "packages: by version, without hashes ($(PLATFORM))"
-endif
-	$(BIN)/python -m pip install -q --no-compile $(PACKAGES)  # after lock files: what the build of torch needs
+	    echo "Next: try another package index; or trust this one: make setup LOCK=" >&2; exit 3; }; \
+	else echo "packages: by version, without hashes ($(PLATFORM))"; fi
+	$(BIN)/python -m pip install -q --no-compile $(2)  # after lock files: what the build of torch needs
 	$(BIN)/python -m compileall -q -j 0 -x py312_intrinsics $(VENV)/lib  # on all cores, which pip does not; torch's is for 3.12
 	$(BIN)/python -m pip install -q --no-deps --no-build-isolation -e .
 	$(BIN)/dynamix build-byteps
+endef
+
+$(VENV)/.ready: setup.py $(PINNED) $(LOCK) pyproject.toml | system
+	$(call INSTALL,$(LOCK),$(PACKAGES))
 	@touch $@
 
-demo: setup
+# The demo needs neither MXNet nor the packages of tests and documentation.
+$(VENV)/.demo: setup.py requirements/main.txt requirements/demo.lock | system
+	$(call INSTALL,requirements/demo.lock requirements/without-mxnet.lock,$(PACKAGES_OF_DEMO))
+	@touch $@
+
+demo: $(if $(wildcard $(VENV)/.ready),setup,$(VENV)/.demo)
 	$(BIN)/dynamix launch -c configs/demo.yaml
 
 # By uv. torch has its own: the CPU build, from the folder $PIP_FIND_LINKS where there is one, and the build for CUDA with
@@ -95,6 +104,8 @@ lock:
 	    -o requirements/main.lock
 	for with in mxnet without-mxnet; do \
 	    $(COMPILE) --no-deps requirements/$$with.txt -o requirements/$$with.lock || exit; done
+	$(COMPILE) $(CPU_BUILD) --no-emit-package torch --no-emit-package numpy --extra plots --extra torch --extra workloads \
+	    -c requirements/main.lock -c requirements/without-mxnet.lock -c build/lock/torch.txt setup.py -o requirements/demo.lock
 	$(COMPILE) -c requirements/main.lock -c requirements/without-mxnet.lock build/lock/torch.txt -o requirements/torch.lock
 	$(COMPILE) $(CPU_BUILD) --no-emit-package torch --extra torch --extra gpu -c requirements/main.lock \
 	    -c requirements/without-mxnet.lock -c build/lock/torch.txt setup.py -o requirements/image.lock

@@ -28,7 +28,11 @@ def test_a_lock_file_fits_the_versions_it_was_made_from(variant: str) -> None:
     assert ("mxnet" in of_variant) == (variant == "mxnet")
 
 
-@pytest.mark.parametrize("name", ["main", *VARIANTS, "torch", "torch-cpu", "image"])
+def test_the_demo_has_a_part_of_all_packages() -> None:
+    assert pins(FOLDER / "demo.lock").items() < pins(FOLDER / "main.lock").items()
+
+
+@pytest.mark.parametrize("name", ["main", *VARIANTS, "torch", "torch-cpu", "image", "demo"])
 def test_every_package_has_hashes_and_no_line_says_anything_else(name: str) -> None:
     text = (FOLDER / f"{name}.lock").read_text()
     for requirement in text.replace("\\\n", "").splitlines():
