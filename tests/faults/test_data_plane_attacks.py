@@ -10,16 +10,18 @@ import socket
 import struct
 import subprocess
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any
 
 import psutil
 import pytest
 
-from benchmarks.testbed.byteps_cluster import SHM, Cluster
+from benchmarks.testbed.byteps_cluster import SHM
 from benchmarks.testbed.ports import free_port
 from tests.faults import data_plane_protocol as protocol
+from tests.forked_cluster import ForkedCluster
 from tests.launching import ROOT
 from tests.other_user import as_another_user, needs_another_user
 
@@ -28,9 +30,10 @@ pytestmark = pytest.mark.timeout(120)
 LIMIT_S = 100.0
 ROLES = ("scheduler", "server-0", "worker-0", "worker-1")
 
-# Sums until the file `go` is there and 50 more rounds are done; all workers leave in the same round.
+# Sums until the file `go` is there and 50 more rounds are done; all workers leave in the same round. Until then it has
+# a pause after each sum, which leaves the cores to others.
 SUMMING = """
-    import json, os, torch
+    import json, os, time, torch
     from dynamix_ps.comm import open_comm
 
     comm = open_comm("byteps")
@@ -43,6 +46,7 @@ SUMMING = """
         buffer[0] = float(comm.rank == 0 and os.path.exists("go"))
         assert comm.wait(comm.push_pull("x", buffer), 60.0)
         left -= int(buffer[0] == 1)
+        time.sleep(0.005 * (buffer[0] != 1).item())
         wrong += int((buffer[1:] != turn * 3.0).any())
         if turn == 1:
             print("summed", flush=True)
@@ -54,7 +58,7 @@ SUMMING = """
 # The same by BytePS's own plugin, through all stages: with its messages, and segments that have names.
 STAGED = {"BYTEPS_SCHEDULING_CREDIT": "4"}
 SUMMING_BY_PLUGIN = """
-    import json, os, torch
+    import json, os, time, torch
     import byteps.torch as bps
     from byteps.torch import ops
 
@@ -66,6 +70,7 @@ SUMMING_BY_PLUGIN = """
         buffer[0] = float(bps.rank() == 0 and os.path.exists("go"))
         ops.synchronize(ops.push_pull_async_inplace(buffer, average=False, name="x"))
         left -= int(buffer[0] == 1)
+        time.sleep(0.005 * (buffer[0] != 1).item())
         wrong += int((buffer[1:] != turn * 3.0).any())
         if turn == 1:
             print("summed", flush=True)
@@ -79,7 +84,7 @@ def row(key: str) -> pytest.MarkDecorator:
     return pytest.mark.parametrize("_row", [pytest.param(None, id=key)])
 
 
-class AttackedCluster(Cluster):
+class AttackedCluster(ForkedCluster):
     """A cluster with a token. `tokens` are those of single roles, where they differ."""
 
     def __init__(self, script: str = SUMMING, tokens: Mapping[str, str] | None = None, **options: Any) -> None:
@@ -201,12 +206,17 @@ DURING_TRAINING: dict[str, Callable[[int, str], None]] = {
 }
 
 
+def at_once(attack: Callable[[int, str], None], ports: Iterable[int], token: str) -> None:
+    """Attack all ports. A role may take 10 s to close a connection."""
+    with ThreadPoolExecutor() as pool:
+        list(pool.map(partial(attack, token=token), ports))
+
+
 @pytest.mark.parametrize("key", DURING_TRAINING)
 def test_strangers_change_nothing(key: str) -> None:
     with AttackedCluster() as cluster:
         cluster.wait_until_summing()
-        for port in cluster.ports().values():
-            as_another_user(partial(DURING_TRAINING[key], port, cluster.token))
+        as_another_user(partial(at_once, DURING_TRAINING[key], cluster.ports().values(), cluster.token))
         cluster.assert_unharmed()
         for role in ROLES:
             assert cluster.output(role).count("refused a connection from 127.0.0.1: ") == 1
@@ -253,7 +263,12 @@ def test_connections_wait_where_no_descriptor_is_left(_row: None) -> None:
 
 @row("role-flood-at-start")
 def test_roles_find_each_other_while_strangers_fill_the_scheduler(_row: None) -> None:
-    with AttackedCluster() as cluster:
+    """The workers come when many strangers have connected."""
+    come_later = SUMMING.replace(
+        "    comm.init()", "    while not os.path.exists('flooded'):\n        time.sleep(0.01)\n    comm.init()"
+    )
+    reading, writing = os.pipe()
+    with AttackedCluster(come_later) as cluster, open(reading, "rb") as told:
         port = int(psutil.Process(cluster.pid("scheduler")).environ()["DMLC_PS_ROOT_PORT"])
 
         def flood() -> None:
@@ -261,6 +276,8 @@ def test_roles_find_each_other_while_strangers_fill_the_scheduler(_row: None) ->
             while True:
                 try:
                     held = [*held[-500:], protocol.connect(port)]
+                    if len(held) == 500:
+                        os.write(writing, b"flooded")
                 except ConnectionRefusedError:
                     if held:  # the scheduler has ended
                         return
@@ -271,7 +288,10 @@ def test_roles_find_each_other_while_strangers_fill_the_scheduler(_row: None) ->
                 as_another_user(flood)
             finally:
                 os._exit(0)
+        os.close(writing)
         try:
+            assert told.read(7) == b"flooded"
+            (cluster.folder / "flooded").touch()
             cluster.wait_until_summing()
             cluster.assert_unharmed()
             assert cluster.refused("scheduler") > 300
@@ -339,7 +359,7 @@ def test_a_role_of_the_run_that_breaks_the_protocol_ends_it_with_the_cause(broke
 
 
 def test_without_a_token_the_scheduler_says_so_once() -> None:
-    with Cluster(SUMMING) as cluster:
+    with ForkedCluster(SUMMING) as cluster:
         (cluster.folder / "go").touch()
         assert cluster.results(LIMIT_S) == [{"wrong": 0}, {"wrong": 0}]
         said = "DYNAMIX_TOKEN is not set: whoever reaches the ports of this run can take part in it"

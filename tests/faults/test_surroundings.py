@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.testbed.byteps_cluster import Cluster
 from benchmarks.testbed.small_disk import DiskRefused, fill, small_disk
 from tests.faults.job import job, output_of
 from tests.faults.other_rows import SURROUNDINGS
 from tests.faults.table import LIMIT_S, Outcome
+from tests.forked_cluster import ForkedCluster
 from tests.launching import ROOT, assert_nothing_left, cluster_file, dynamix, run_id_in, run_to_end, script, wait_for
 from worker_hooks.saved.checkpoint import load_checkpoint
 
@@ -200,7 +200,7 @@ time.sleep(600)
 
 
 def roles_by_hand(folder: Path, outcome: Outcome) -> None:
-    with Cluster(BY_HAND, serve=SERVE) as cluster:
+    with ForkedCluster(BY_HAND, serve=SERVE) as cluster:
         for role in ("worker-0", "worker-1"):
             cluster.wait_for(role, "up", 90)
         for role in ("worker-0", "worker-1"):

@@ -45,11 +45,13 @@ class RayCluster:
         self._temporary = folder / "ray"
         self._temporary.mkdir()
         self.address = f"{bed.address(LOGIN)}:6379"
+        self._killed: list[str] = []
         head = ("--head", "--port=6379", "--include-dashboard=false", f"--temp-dir={self._temporary}")
         self._start(LOGIN, *head, cpus=0)
-        wait_for(lambda: self.status() is not None, f"Ray to start; see {folder}/*.log", _START_S)
+        self._wait_until_started(LOGIN)
         for name in NODES:
             self._start_node(name)
+        self._wait_until_started(*NODES)
         self._wait_for_nodes(len(NODES))
 
     def status(self) -> int | None:
@@ -75,11 +77,15 @@ class RayCluster:
             ours = any(str(self._temporary) in word for word in words)  # another cluster may have the same addresses
             if process.info["name"] == "raylet" and there in words and ours:
                 process.send_signal(signal.SIGKILL)
+        self._killed.append(name)
 
-    def start_again(self, name: str) -> None:
-        """Start a node that was killed, once Ray has noticed that it is gone."""
-        self._wait_for_nodes(len(NODES) - 1)
-        self._start_node(name)
+    def start_killed_nodes(self) -> None:
+        """Start the nodes that were killed, once Ray has noticed that they are gone. That takes half a minute."""
+        if not self._killed:
+            return
+        self._wait_for_nodes(len(NODES) - len(self._killed))
+        while self._killed:
+            self._start_node(self._killed.pop())
         self._wait_for_nodes(len(NODES))
 
     def inside(self, host: str, *argv: str) -> list[str]:
@@ -97,6 +103,15 @@ class RayCluster:
 
     def _start_node(self, name: str) -> None:
         self._start(name, f"--address={self.address}", cpus=1, gpus=int(name in WITH_GPU))
+
+    def _wait_until_started(self, *hosts: str) -> None:
+        """Wait for what Ray writes on these hosts: `ray status` takes a second and more to find out."""
+        logs = [self._folder / f"{host}.log" for host in hosts]
+        wait_for(
+            lambda: all("Ray runtime started" in log.read_text(errors="replace") for log in logs),
+            f"Ray to start; see {self._folder}/*.log",
+            _START_S,
+        )
 
     def _wait_for_nodes(self, number: int) -> None:
         """Each node has a CPU."""

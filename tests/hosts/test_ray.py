@@ -34,9 +34,16 @@ pytestmark = [
 
 
 @pytest.fixture(scope="module")
-def ray() -> Iterator[RayCluster]:
+def cluster() -> Iterator[RayCluster]:
     with ray_cluster() as up:
         yield up
+
+
+@pytest.fixture
+def ray(cluster: RayCluster) -> RayCluster:
+    """The cluster with all its nodes."""
+    cluster.start_killed_nodes()
+    return cluster
 
 
 def three_workers(folder: Path, script: str) -> str:
@@ -60,20 +67,25 @@ def test_a_launch_in_a_ray_cluster_trains_on_its_nodes(ray: RayCluster, tmp_path
     assert_nothing_left(run_id_in(output))
 
 
-def test_the_token_is_hidden(ray: RayCluster, tmp_path: Path, started: Launchers) -> None:
-    started.append(job := ray.launch(tmp_path, "-c", three_workers(tmp_path, HOOK + SPIES)))
-    assert ends(job, 0).count("with the token: []") == 3
+SHOWS_GPUS = "print('sees', os.environ.get('CUDA_VISIBLE_DEVICES'), flush=True)\n"
 
 
 def test_workers_get_nodes_with_gpus_if_there_are_enough(ray: RayCluster, tmp_path: Path, started: Launchers) -> None:
-    shows = "started(); print('sees', os.environ.get('CUDA_VISIBLE_DEVICES'), flush=True); finished()\n"
-    file = cluster_file(tmp_path, HOOK + shows, {}, (64, 64))
+    file = cluster_file(tmp_path, HOOK + SHOWS_GPUS + "started(); finished()\n", {}, (64, 64))
     started.append(job := ray.launch(tmp_path, "-c", str(file)))
     output = ends(job, 0)
     assert all(f"{ray.bed.address(name)}:1" in output for name in WITH_GPU)
     assert output.count("| sees 0\n") == 2, output
-    started.append(job := ray.launch(tmp_path, "-c", three_workers(tmp_path, HOOK + shows), on=NODES[0]))
-    assert ends(job, 0).count("| sees \n") == 3  # they have none, on the launcher's node neither
+
+
+def test_else_workers_have_no_gpu_on_the_launchers_node_neither_and_the_token_is_hidden(
+    ray: RayCluster, tmp_path: Path, started: Launchers
+) -> None:
+    file = three_workers(tmp_path, HOOK + SHOWS_GPUS + SPIES)
+    started.append(job := ray.launch(tmp_path, "-c", file, on=NODES[0]))
+    output = ends(job, 0)
+    assert output.count("| sees \n") == 3, output
+    assert output.count("with the token: []") == 3, output
 
 
 def test_doctor_checks_the_nodes_that_a_launch_would_get(ray: RayCluster, tmp_path: Path, started: Launchers) -> None:
@@ -119,4 +131,3 @@ def test_a_node_that_ray_loses_ends_the_job(ray: RayCluster, tmp_path: Path, sta
     assert f"error: host {ray.bed.address('node-2')} is lost: Ray's actor on " in output
     assert "; see `ray list nodes`, and Ray's logs of that node (it ran worker-" in output
     gone_within(run_id, 10.0, agents)
-    ray.start_again("node-2")

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import json
 import os
-import shutil
 import signal
 import subprocess
 from collections.abc import Iterable
@@ -15,6 +15,7 @@ import pytest
 
 from benchmarks.testbed.ssh_hosts import unavailable
 from dynamix_ps.launch.cleanup.release import processes_of
+from dynamix_ps.one_thread import ONE_THREAD
 from tests.hosts.shown_commands import shown_words
 from tests.hosts.three_hosts import HOSTS, LOGIN, Launchers, ThreeHosts, cluster_file, lines_of, ssh_clients
 from tests.launching import (
@@ -139,7 +140,8 @@ def numbers_in(weights: str) -> list[float]:
 
 def test_the_example_with_three_hosts_trains_and_adapts(hosts: ThreeHosts, tmp_path: Path, started: Launchers) -> None:
     (tmp_path / "configs").mkdir()
-    shutil.copy(THREE_HOSTS, tmp_path / "configs")
+    file = tmp_path / "configs" / THREE_HOSTS.name
+    file.write_text(f"{THREE_HOSTS.read_text()}\nenv: {json.dumps(ONE_THREAD)}\n")
     (tmp_path / "train.py").write_text(REAL.replace("ITERATIONS", "150"))
     started.append(job := hosts.dynamix(tmp_path, *shown_words("ssh", "--policy", "random")))
     output = ends(job, 0, limit_s=80)
@@ -168,7 +170,6 @@ def test_the_weights_are_those_of_one_host(hosts: ThreeHosts, tmp_path: Path, st
         "batch": {"min": 8, "max": 128},
         "window": 4,
         "lr_rule": "linear",
-        "env": {"OMP_NUM_THREADS": "1"},
     }
     file = cluster_file(tmp_path, script, sizes=sizes, comm=comm, mode="adapt", **adapts)
     started.append(three := hosts.launch(tmp_path, "-c", str(file)))

@@ -13,6 +13,7 @@ from typing import Any
 from benchmarks.testbed import Bed, Link
 from benchmarks.testbed.commands import run
 from benchmarks.testbed.ssh_hosts import SSH, SshHosts
+from dynamix_ps.one_thread import ONE_THREAD
 from tests.launching import begun, command_line, environment
 
 ADDRESSES = {"node-1": "10.77.0.1", "node-2": "10.77.0.2", "node-3": "10.77.0.3"}  # as in configs/three-hosts.yaml
@@ -78,6 +79,7 @@ def cluster_file(
     workers = [{"batch": size} for size in sizes] or [{}] * len(hosts)
     named = {"hosts": {name: {"address": address} for name, address in hosts.items()}} if hosts else {}
     keys = {"run_dir": str(folder / "runs"), "comm": comm, "mode": mode, "cluster": {**named, "workers": workers}}
+    keys["env"] = ONE_THREAD  # which ssh does not pass on
     file.write_text(json.dumps({"name": "t", **keys, **more, "command": ["python", "worker.py"]}))  # JSON is YAML too
     return file
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from benchmarks.studies.faults.data_plane_race import PATHS
-from benchmarks.testbed.byteps_cluster import Cluster
+from tests.forked_cluster import ForkedCluster
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -87,5 +87,5 @@ SCRIPT = """
 
 @pytest.mark.parametrize("path", [path for path in PATHS if path != "mixed"])
 def test_sums_in_any_buffer(path: str) -> None:
-    with Cluster(SCRIPT, servers=2, env=PATHS[path]) as cluster:
+    with ForkedCluster(SCRIPT, servers=2, env=PATHS[path]) as cluster:
         assert cluster.results(60.0) == [[], []]

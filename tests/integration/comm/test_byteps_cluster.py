@@ -9,8 +9,9 @@ import stat
 
 import pytest
 
-from benchmarks.testbed.byteps_cluster import SHM, Cluster
+from benchmarks.testbed.byteps_cluster import SHM
 from dynamix_ps.launch.cleanup.shared_memory import remove_segments
+from tests.forked_cluster import ForkedCluster
 from tests.other_user import NOBODY, needs_another_user
 
 pytestmark = pytest.mark.timeout(120)
@@ -48,7 +49,7 @@ SUMS = """
     ],
 )
 def test_sums(workers: int, servers: int, env: dict[str, str]) -> None:
-    with Cluster(SUMS, workers, servers, env) as cluster:
+    with ForkedCluster(SUMS, workers, servers, env) as cluster:
         results = cluster.results(LIMIT_S)
     assert results == [{"wrong": 0, "cases": 72, "rank": rank, "size": workers} for rank in range(workers)]
 
@@ -72,7 +73,7 @@ CHANGING = """
 
 
 def test_two_workers_on_one_host_do_not_share_buffers() -> None:
-    with Cluster(CHANGING, env=STAGED) as cluster:
+    with ForkedCluster(CHANGING, env=STAGED) as cluster:
         mine, theirs = cluster.results(LIMIT_S)
     assert mine["wrong"] == theirs["wrong"] == 0
     assert mine["segments"]
@@ -81,7 +82,7 @@ def test_two_workers_on_one_host_do_not_share_buffers() -> None:
 
 def test_without_prefixes_they_do() -> None:
     """Whether sums are wrong then is a matter of luck."""
-    with Cluster(CHANGING, env=STAGED, shm_prefix=False) as cluster:
+    with ForkedCluster(CHANGING, env=STAGED, shm_prefix=False) as cluster:
         mine, theirs = cluster.results(LIMIT_S)
     assert mine["segments"]
     assert mine["segments"] == theirs["segments"]
@@ -107,7 +108,7 @@ WAITING = """
     [pytest.param({}, 0, id="host tensors need none at all"), pytest.param(STAGED, 2, id="staged")],
 )
 def test_no_segment_and_no_socket_is_left(env: dict[str, str], segments: int) -> None:
-    with Cluster(WAITING, env=env) as cluster:
+    with ForkedCluster(WAITING, env=env) as cluster:
         for rank in range(2):
             cluster.wait_for(f"worker-{rank}", "summed", LIMIT_S)
         assert len(cluster.segments()) == segments
@@ -119,7 +120,7 @@ def test_no_segment_and_no_socket_is_left(env: dict[str, str], segments: int) ->
 
 
 def test_segments_and_sockets_are_private() -> None:
-    with Cluster(WAITING, env=STAGED) as cluster:
+    with ForkedCluster(WAITING, env=STAGED) as cluster:
         for rank in range(2):
             cluster.wait_for(f"worker-{rank}", "summed", LIMIT_S)
         sockets = [path for path in cluster.folder.glob("sockets-*/*") if path.is_socket()]
@@ -135,7 +136,9 @@ def test_a_segment_of_another_user_is_refused() -> None:
     foreign.touch(0o666)
     try:
         os.chown(foreign, NOBODY.pw_uid, NOBODY.pw_gid)
-        with Cluster(WAITING, workers=1, env={**STAGED, "BYTEPS_SHM_PREFIX": prefix}, shm_prefix=False) as cluster:
+        with ForkedCluster(
+            WAITING, workers=1, env={**STAGED, "BYTEPS_SHM_PREFIX": prefix}, shm_prefix=False
+        ) as cluster:
             ended = cluster.wait("worker-0", LIMIT_S)
             assert ended.returncode != 0
             assert f"shared memory {foreign.name} belongs to another user" in ended.output
@@ -144,7 +147,7 @@ def test_a_segment_of_another_user_is_refused() -> None:
 
 
 def test_segments_of_a_killed_worker_are_removed_by_prefix() -> None:
-    with Cluster(WAITING, env=STAGED) as cluster:
+    with ForkedCluster(WAITING, env=STAGED) as cluster:
         for rank in range(2):
             cluster.wait_for(f"worker-{rank}", "summed", LIMIT_S)
         for rank in range(2):
@@ -201,7 +204,7 @@ UNMODIFIED = """
 
 
 def test_unmodified_script_with_several_optimizers() -> None:
-    with Cluster(UNMODIFIED) as cluster:
+    with ForkedCluster(UNMODIFIED) as cluster:
         first, second = cluster.results(LIMIT_S)
     assert first == second
     assert len(first) == 3
@@ -218,7 +221,7 @@ def test_speed_can_be_asked() -> None:
         bps.init()
         print(json.dumps(ops._basics.get_pushpull_speed()))
     """
-    with Cluster(script, workers=1, servers=1) as cluster:
+    with ForkedCluster(script, workers=1, servers=1) as cluster:
         assert cluster.wait("worker-0", LIMIT_S).result == [0, -5.0]
 
 
@@ -232,7 +235,7 @@ def test_failed_worker_ends() -> None:
         ops.declare("x")
         ops.synchronize(ops.push_pull_async_inplace(torch.ones(3), name="x"))
     """
-    with Cluster(script) as cluster:
+    with ForkedCluster(script) as cluster:
         failed = cluster.wait("worker-1", LIMIT_S)
         assert failed.returncode == 1 and "of this worker" in failed.output
 
@@ -248,7 +251,7 @@ def test_exit_without_waiting() -> None:
             ops.push_pull_async_inplace(torch.ones(1000), name="nobody-waits")
         print("null")
     """
-    with Cluster(script) as cluster:
+    with ForkedCluster(script) as cluster:
         assert cluster.results(LIMIT_S) == [None, None]
 
 
@@ -283,7 +286,7 @@ def test_connections_within_a_host_use_cubic() -> None:
         bps.shutdown()
         print(json.dumps(outgoing))
     """
-    with Cluster(script, workers=1, servers=2) as cluster:
+    with ForkedCluster(script, workers=1, servers=2) as cluster:
         (outgoing,) = cluster.results(LIMIT_S)
     assert len(outgoing) >= 3  # to the scheduler and the servers
     assert set(outgoing) == {"cubic"}

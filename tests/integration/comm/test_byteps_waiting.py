@@ -7,7 +7,7 @@ import time
 import psutil
 import pytest
 
-from benchmarks.testbed.byteps_cluster import Cluster
+from tests.forked_cluster import ForkedCluster
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -62,7 +62,7 @@ GIL = """
     ],
 )
 def test_python_threads_run_while_a_worker_waits(wait: str) -> None:
-    with Cluster(GIL.replace("{wait}", wait)) as cluster:
+    with ForkedCluster(GIL.replace("{wait}", wait)) as cluster:
         assert cluster.results(LIMIT_S) == [[100_000, 2000.0], [0, 2000.0]]
 
 
@@ -86,7 +86,7 @@ def test_wait_gives_up_and_can_be_taken_up_again() -> None:
         comm.shutdown()
         print(json.dumps([gave_up > 0, float(buffer.sum())]))
     """
-    with Cluster(script) as cluster:
+    with ForkedCluster(script) as cluster:
         assert cluster.results(LIMIT_S) == [[True, 4000.0], [False, 4000.0]]
 
 
@@ -104,7 +104,7 @@ def test_idle_roles_use_no_cpu() -> None:
         print("idle", flush=True)
         time.sleep(1000)
     """
-    with Cluster(script) as cluster:
+    with ForkedCluster(script) as cluster:
         for rank in range(2):
             cluster.wait_for(f"worker-{rank}", "idle", LIMIT_S)
         roles = {role: psutil.Process(cluster.pid(role)) for role in ("scheduler", "server-0", "worker-0", "worker-1")}

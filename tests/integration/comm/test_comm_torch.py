@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from benchmarks.testbed.byteps_cluster import Cluster
+from tests.forked_cluster import ForkedCluster
 
 LIMIT_S = 100.0
 pytestmark = pytest.mark.timeout(150)
@@ -57,7 +57,7 @@ SUMS = """
 @pytest.mark.parametrize("path", PATHS)
 @pytest.mark.parametrize(("workers", "servers"), [(2, 1), (3, 2)])
 def test_sums(path: str, workers: int, servers: int) -> None:
-    with Cluster(SUMS, workers, servers, env=PATHS[path]) as cluster:
+    with ForkedCluster(SUMS, workers, servers, env=PATHS[path]) as cluster:
         assert cluster.results(LIMIT_S) == [{"wrong": 0, "cases": 224, "broadcast": True}] * workers
 
 
@@ -86,7 +86,7 @@ RELEASE = """
 
 @pytest.mark.parametrize("path", list(PATHS)[:2])
 def test_released_memory_is_freed(path: str) -> None:
-    with Cluster(RELEASE, env=PATHS[path]) as cluster:
+    with ForkedCluster(RELEASE, env=PATHS[path]) as cluster:
         assert max(cluster.results(LIMIT_S)) < 2, "buffers that stay"
 
 
@@ -126,7 +126,7 @@ WIRE = """
 
 def test_half_precision_on_the_wire() -> None:
     """Counts in the trailer arrive as they are; what rounding takes away comes later; all workers get the same."""
-    with Cluster(WIRE, 3, 2, env={**PATHS["tcp"], "DYNAMIX_WIRE": "bf16"}) as cluster:
+    with ForkedCluster(WIRE, 3, 2, env={**PATHS["tcp"], "DYNAMIX_WIRE": "bf16"}) as cluster:
         results = cluster.results(LIMIT_S)
     assert len({result["digest"] for result in results}) == 1
     assert all(result["exact"] for result in results)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from benchmarks.testbed import Bed, Link, permitted
-from benchmarks.testbed.byteps_cluster import BedCluster
 from dynamix_ps.config import variables
+from tests.forked_cluster import ForkedBedCluster
 
 pytestmark = [pytest.mark.timeout(120), pytest.mark.skipif(permitted() is not None, reason=f"test bed: {permitted()}")]
 
@@ -66,7 +66,7 @@ SCRIPT = f"""
 def test_one_push_per_host(shares: list[float], wire: str) -> None:
     with (
         Bed({host: Link() for host in "abc"}) as bed,
-        BedCluster(
+        ForkedBedCluster(
             bed,
             SCRIPT.replace("SHARES", str(shares)),
             workers=3,

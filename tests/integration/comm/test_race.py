@@ -14,9 +14,10 @@ from textwrap import dedent
 
 import pytest
 
+from benchmarks.studies.faults import data_plane_race
 from benchmarks.studies.faults.data_plane_race import PATHS, race
 from benchmarks.testbed import permitted
-from benchmarks.testbed.byteps_cluster import Cluster
+from tests.forked_cluster import ForkedBedCluster, ForkedCluster
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -111,7 +112,7 @@ SCRIPT = """
 def race_with_slow_reader(way: str, **env: str) -> list[tuple[int, int]]:
     """Sums that each worker has checked, and how many of them were wrong."""
     beginning, rounds = WAYS[way]
-    with Cluster(dedent(beginning) + dedent(SCRIPT), env={**TCP, "ROUNDS": str(rounds), **env}) as cluster:
+    with ForkedCluster(dedent(beginning) + dedent(SCRIPT), env={**TCP, "ROUNDS": str(rounds), **env}) as cluster:
         return [(checked, wrong) for checked, wrong in cluster.results(280.0)]
 
 
@@ -129,7 +130,9 @@ def test_without_parity_sums_are_wrong(way: str) -> None:
 
 
 @pytest.mark.parametrize("path", PATHS)
-def test_no_wrong_sum_while_workers_and_servers_stop_at_random(path: str) -> None:
+def test_no_wrong_sum_while_workers_and_servers_stop_at_random(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(data_plane_race, "Cluster", ForkedCluster)
+    monkeypatch.setattr(data_plane_race, "BedCluster", ForkedBedCluster)
     if path == "mixed" and (reason := permitted()):
         pytest.skip(f"test bed: {reason}")
     found = race(path, sums=SUMS, seed=0)

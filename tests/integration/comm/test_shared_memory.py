@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from benchmarks.testbed.byteps_cluster import Cluster
+from tests.forked_cluster import ForkedCluster
 from tests.launching import wait_for
 from tests.other_user import as_another_user, needs_another_user
 
@@ -58,7 +59,7 @@ SUMMING = """
 """
 
 
-class Under(Cluster):
+class Under(ForkedCluster):
     """A cluster whose processes run under another command."""
 
     def __init__(self, command: Sequence[str], env: dict[str, str], turns: int) -> None:

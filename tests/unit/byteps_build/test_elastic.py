@@ -21,11 +21,15 @@ PLACES = {
 }
 STUBS = ("ps/ps.h", "ps/sarray.h", "dmlc/logging.h", "byteps/common/common.h", "byteps/common/half.h")
 SEEDS = 100
-FLAGS = ("-std=c++11", "-Wall", "-O1", "-g", "-pthread", "-fsanitize=address,undefined", "-fno-sanitize-recover")
+FLAGS = ("-std=c++11", "-Wall", "-O1", "-pthread")
+SANITIZERS = ("-g", "-fsanitize=address,undefined", "-fno-sanitize-recover")
 
 
 def build(folder: Path, without: str = "", instead: str = "", played: str = "story") -> Path:
-    """The program; `without`: a text in the sources that is replaced."""
+    """The program; `without`: a text in the sources that is replaced.
+
+    Broken sources are compiled without sanitizers, which takes a fifth of the time: the program itself finds the fault.
+    """
     found = 0
     for place, names in PLACES.items():
         (folder / place).mkdir(parents=True, exist_ok=True)
@@ -39,7 +43,8 @@ def build(folder: Path, without: str = "", instead: str = "", played: str = "sto
     for stub in STUBS:
         (folder / stub).parent.mkdir(parents=True, exist_ok=True)
         (folder / stub).write_text('#include "stubs.h"\n')
-    return compiled(STORY / f"{played}.cc", [*FLAGS, f"-I{folder}", f"-I{STORY}"])
+    sanitizers = SANITIZERS if instead == without else ()
+    return compiled(STORY / f"{played}.cc", [*FLAGS, *sanitizers, f"-I{folder}", f"-I{STORY}"])
 
 
 def play(program: Path, seeds: int) -> subprocess.CompletedProcess[str]:
