@@ -290,11 +290,13 @@ class HostAgent:
                 self._start(spec, run)
 
     def _fork_roles(self, workers: list[RoleSpec], config: Config, scratch: Path) -> None:
-        """From now on roles are forked, where more than one worker will be started."""
-        if not config.launch.fork or len(workers) + config.is_elastic < 2:
+        """From now on roles are forked, where a server is there or more than one worker will be started."""
+        if not config.launch.fork or not workers:
             return
         forked = existing_server(self._environ.get(variables.FORK_SERVER, ""))
         if forked is None:
+            if len(workers) + config.is_elastic < 2:
+                return
             environ = role_environment(workers[0], self._environ) | {variables.ROLE_NAME: "fork-server"}
             server = ForkServer(scratch, environ)
             self._held.callback(server.close)
