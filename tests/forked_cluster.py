@@ -1,7 +1,8 @@
 """A BytePS job like `Cluster` whose processes are forked from ones that have a framework imported.
 
 A process that imports torch or MXNet itself takes a second and a half of a core. Each framework has a server of forks,
-which begins with the first job that needs it and ends with the process of the tests.
+which begins with the first job that needs it and ends with the process of the tests. Scripts whose data loaders start
+processes by `multiprocessing` need `Cluster`: these would come from the server, too.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ from tests.forked_cluster import ForkedCluster
 
 SIZES = (16, 32, 80)
 SAMPLES = 20_000
-ITERATIONS = 2_500
+ITERATIONS = 1_250
 SCALES = (0.5, 2, 8)  # B / B0 at which the gain of AdaScale is asked for
 
 WORKER = """
@@ -72,7 +72,7 @@ def test_the_estimate_is_within_five_percent_of_the_truth(tmp_path: Path) -> Non
         lines = map(json.loads, folder.worker_file(rank).read_text().splitlines())
         known = [line for line in lines if line["kind"] == "window" and line["noise_variance"] is not None]
         estimates.append([(line["noise_variance"], line["noise_signal"]) for line in known])
-    assert len(estimates[0]) >= 100
+    assert len(estimates[0]) >= 50
     assert estimates[0] == estimates[1] == estimates[2], "every worker knows the same global state"
     found_variance, found_signal = np.mean(estimates[0], axis=0)
     assert found_variance == pytest.approx(variance, rel=0.05)

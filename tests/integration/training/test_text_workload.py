@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import argparse
 import functools
+import optparse
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -48,15 +48,13 @@ OPTIONS = "--data text --model gpt --epochs 1 --optimizer adamw --lr 0.003 --sch
 Trained = tuple[dict[str, Any], list[np.ndarray]]
 
 
-def trained(
-    folder: Path, comm: str, workers: str, policy: str, batch: str = "", options: str = ""
-) -> Trained:
+def trained(folder: Path, comm: str, workers: str, policy: str, batch: str = "", options: str = "") -> Trained:
     """The summary and every worker's weights. `batch`: more keys of that section; `options`: more of the script."""
     folder.mkdir()
     cluster = CLUSTER.format(folder=folder, comm=comm, workers=workers, policy=policy, least=LEAST, batch=batch)
     (folder / "cluster.yaml").write_text(cluster)
     (folder / "script.py").write_text(SCRIPT)
-    words = [*OPTIONS.split(), "--path", argparse.__file__, "--eval-samples", "400", *options.split()]
+    words = [*OPTIONS.split(), "--path", optparse.__file__, "--eval-samples", "400", *options.split()]
     process = dynamix("launch", "-c", "cluster.yaml", "--", "python", "script.py", *words, cwd=folder)
     ends(process, 0, limit_s=150)
     return summary_in(folder), [np.load(file) for file in sorted(folder.glob("weights-*.npy"))]
