@@ -20,6 +20,7 @@ import subprocess
 import sys
 import time
 import traceback
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -197,11 +198,20 @@ def fork_worker(rank: int, job: dict[str, Any]) -> int:
 
 def as_a_script(rank: int, job: dict[str, Any], folder: Path) -> int:
     """Call the function, and end as Python does with a script. Returns the exit code."""
-    code = 0
-    try:
+
+    def call() -> None:
         module, function = job["call"].split(":")
         result = getattr(importlib.import_module(module), function)(job["argument"])
         (folder / f"worker-{rank}.json").write_text(json.dumps(result))
+
+    return ended_as_a_script(call)
+
+
+def ended_as_a_script(call: Callable[[], None]) -> int:
+    """What Python does around a script. Returns the exit code."""
+    code = 0
+    try:
+        call()
     except SystemExit as error:
         code = error.code if isinstance(error.code, int) else int(error.code is not None)
     except BaseException:

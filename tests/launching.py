@@ -44,9 +44,14 @@ def finished():
 """
 
 
+# Of a cluster; and what torch sets in the process of the tests at its first step: a server of forks that was started
+# before has another value, and forks no worker of a job with this one.
+_LEFT_OUT = ("DMLC_", "BYTEPS_", "DYNAMIX_", "TORCHINDUCTOR_CACHE_DIR")
+
+
 def environment(**changes: str) -> dict[str, str]:
     """This environment without anything of a cluster, with the checkout importable. Runs end without plots."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("DMLC_", "BYTEPS_", "DYNAMIX_"))}
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(_LEFT_OUT)}
     return {**kept, "PYTHONPATH": str(ROOT), variables.PLOTS: "no", **changes}
 
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from benchmarks.testbed.byteps_cluster import Cluster
 from dynamix_ps.errors import TrainingError
+from tests.all_forked_cluster import AllForkedCluster
 from tests.forked import write_cluster_file
 from tests.integration.training.small_training import NEEDS_MXNET, SAMPLES
 
@@ -22,9 +22,9 @@ REFUSED = {
 pytestmark = NEEDS_MXNET
 
 
-def cluster(folder: Path, settings: dict[str, Any] | None = None, **variables: str) -> Cluster:
+def cluster(folder: Path, settings: dict[str, Any] | None = None, **variables: str) -> AllForkedCluster:
     file = write_cluster_file(folder, (24, 8), comm="byteps", **(settings or {}))
-    return Cluster(SCRIPT, workers=2, env={"DYNAMIX_CONFIG": str(file), **variables})
+    return AllForkedCluster(SCRIPT, frameworks=["mxnet"] * 2, env={"DYNAMIX_CONFIG": str(file), **variables})
 
 
 MICRO_BATCHES = {"cluster": {"workers": ({"batch": 24, "min": 0, "at_once": 7}, {"batch": 8, "min": 0})}}

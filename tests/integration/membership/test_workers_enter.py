@@ -17,11 +17,16 @@ from tests.launching import dynamix, ends, wait_for
 
 pytestmark = pytest.mark.timeout(300)
 
+# While some are missing the others train slowly: a longer training is no better test.
+PACE = """\
+PACE_S = 0.1, 0.02  # per iteration, when not all are there and when all are
+"""
 # Those in KILLED get a signal in this iteration, the first time, and server 0 is killed in iteration SERVER_AT. All
 # train until there were four for 20 iterations, by a plan of the arbitrator: the sums tell. A scheduler belongs to the
 # state that a newcomer gets.
 FAULT = (
     KILL_SERVER
+    + PACE
     + """\
 scheduler = torch.optim.lr_scheduler.ExponentialLR(optimizers[0], 0.9999)
 first = os.environ["DYNAMIX_STARTS"] == "0"
@@ -40,7 +45,7 @@ def stepped(present):
     scheduler.step()
     planned = len(present) == 4 and not run.training.plans.switch._entered
     whole = whole + 1 if planned and run.iteration > max(KILLED.values()) + 1 else 0
-    time.sleep(0.02)  # a longer training is no better test
+    time.sleep(PACE_S[len(present) == 4])
 def enough():
     return whole >= 20
 """
@@ -163,7 +168,7 @@ def stepped(present):
     global whole
     scheduler.step()
     whole = whole + 1 if present == [1, 2, 3] else 0
-    time.sleep(0.02)
+    time.sleep(PACE_S[present == [1, 2, 3] or run.iteration < 30])
 """
 
 
@@ -254,7 +259,7 @@ if not first:
     pathlib.Path("theirs.yaml").write_text(text.replace("max: 64", "max: 48"))
 def stepped(present):
     scheduler.step()
-    time.sleep(0.02)
+    time.sleep(PACE_S[len(present) == 4])
 def enough():
     return "error: the cluster files" in open("runs/latest/logs/worker-2.log").read()
 """
@@ -288,7 +293,9 @@ def test_sums_that_travel_in_half_precision_are_followed_bit_by_bit(tmp_path: Pa
 
 # Worker 2 is killed and started again, then worker 3 leaves and is told to come back. All train until there were four
 # for some windows after both.
-ONE_AFTER_THE_OTHER = """\
+ONE_AFTER_THE_OTHER = (
+    PACE
+    + """\
 first = os.environ["DYNAMIX_STARTS"] == "0"
 back = whole = 0  # iterations with all workers: after the restart, and after both
 gone = False  # worker 3 was
@@ -305,10 +312,11 @@ def stepped(present):
     planned = len(present) == 4 and not run.training.plans.switch._entered
     back = back + 1 if planned and run.iteration > 31 else 0
     whole = whole + 1 if planned and gone else 0
-    time.sleep(0.02)
+    time.sleep(PACE_S[len(present) == 4])
 def enough():
     return whole >= 25
 """
+)
 
 
 @pytest.mark.parametrize("policy", ["ppo", "random"])

@@ -14,11 +14,11 @@ from typing import Any
 import pytest
 import torch
 
-from benchmarks.testbed.byteps_cluster import Cluster
 from dynamix_ps.apportion import apportion
 from dynamix_ps.config.load import dump_config
 from dynamix_ps.config.schema import Config
 from dynamix_ps.errors import TrainingError
+from tests.all_forked_cluster import AllForkedCluster
 from tests.integration.training.small_training import (
     LEARNING_RATE,
     MOMENTUM,
@@ -92,7 +92,8 @@ def run_workers(
     workers = len(job.get("slots", sizes))
     job = {"deliveries": [{}] * workers, "frameworks": [framework] * workers, "of": len(sizes), **job}
     env = {"DYNAMIX_CONFIG": str(file), **job.pop("env", {}), "TEST_JOB": json.dumps(job)}
-    with Cluster(WORKER, workers=workers, servers=int(config.comm == "byteps"), env=env) as cluster:
+    servers = int(config.comm == "byteps")
+    with AllForkedCluster(WORKER, workers, frameworks=[framework] * workers, servers=servers, env=env) as cluster:
         return cluster.results(timeout_s=90)
 
 
@@ -276,8 +277,9 @@ def test_all_workers_have_the_same_bits_after_the_broadcast_and_after_200_steps(
 @pytest.mark.timeout(90)
 @NEEDS_MXNET
 def test_a_job_of_two_frameworks_is_refused_by_every_worker() -> None:
-    env = {"TEST_JOB": json.dumps({"frameworks": ["torch", "mxnet", "torch"]})}
-    with Cluster(WORKER, workers=WORKERS, env=env) as cluster:
+    frameworks = ["torch", "mxnet", "torch"]
+    env = {"TEST_JOB": json.dumps({"frameworks": frameworks})}
+    with AllForkedCluster(WORKER, WORKERS, frameworks=frameworks, env=env) as cluster:
         ended = [cluster.wait(f"worker-{rank}", timeout_s=60) for rank in range(WORKERS)]
     for one in ended:
         assert one.returncode == TrainingError.exit_code

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 import torch
 
-from benchmarks.testbed.byteps_cluster import Cluster
 from dynamix_ps.config.load import dump_config
 from dynamix_ps.config.schema import Config
 from dynamix_ps.run_record.run_folder import RunFolder
+from tests.all_forked_cluster import AllForkedCluster
 
 SIZES = (16, 32, 80)
 SAMPLES = 20_000
@@ -65,7 +65,7 @@ def test_the_estimate_is_within_five_percent_of_the_truth(tmp_path: Path) -> Non
     folder = RunFolder(tmp_path)
     folder.workers_dir.mkdir()
     env = {"DYNAMIX_CONFIG": str(tmp_path / "cluster.yaml"), "DYNAMIX_RUN_DIR": str(tmp_path)}
-    with Cluster(WORKER, workers=len(SIZES), env=env) as cluster:
+    with AllForkedCluster(WORKER, workers=len(SIZES), env=env) as cluster:
         factors = cluster.results(timeout_s=90)
     estimates = []
     for rank in range(len(SIZES)):

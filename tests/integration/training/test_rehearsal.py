@@ -16,6 +16,7 @@ from dynamix_ps.config import variables
 from dynamix_ps.config.load import load_config
 from dynamix_ps.run_record.run_folder import RunFolder
 from dynamix_ps.sim.scenario.load import Scenario, dump_scenario
+from tests.all_forked_cluster import AllForkedCluster
 from tests.integration.training.test_invariants import EPOCHS, PLANS, WORKER, WORKERS, run_workers
 
 SCRIPT = """
@@ -58,17 +59,13 @@ def rehearsed_worker(folder: Path, job: dict[str, Any]) -> dict[str, Any]:
     scenario = folder / "scenario.yaml"
     scenario.write_text(dump_scenario(Scenario.model_validate({"name": "any", "workers": ({"count": WORKERS},)})))
     env = {
-        **os.environ,
         variables.CONFIG: str(folder / "cluster.yaml"),
         variables.RUN_DIR: str(run.path),
         variables.REHEARSAL: str(scenario),
-        "DMLC_WORKER_ID": "0",
         "TEST_JOB": json.dumps({"frameworks": ["torch"], **job}),
     }
-    argv = [sys.executable, "-c", WITHOUT_ARBITRATOR + WORKER]
-    done = subprocess.run(argv, env=env, capture_output=True, text=True, timeout=60, check=False)
-    assert done.returncode == 0, done.stderr
-    result: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    with AllForkedCluster(WITHOUT_ARBITRATOR + WORKER, workers=1, servers=0, env=env) as alone:
+        result: dict[str, Any] = alone.results(timeout_s=60)[0]
     return result
 
 
