@@ -5,6 +5,7 @@
 # make test-long  for a night: searches, the model of membership on many seeds, the soak, breaks; goes on where it ended
 # make docs   builds the documentation as a site in site/
 # make bench  sets everything up, runs every controller once on real BytePS (a quarter of an hour), writes a report
+# make dist   builds a source package and a wheel in dist/
 # make lock   writes the lock files, by whose hashes make setup installs, anew from the requirements files
 
 # MXNET=no leaves MXNet and its plugin of BytePS out (in a fresh clone, or after make clean).
@@ -38,7 +39,7 @@ PACKAGES := -e '.[accelerate,bench,dev,docs,lightning,plots,ray,sim,torch,transf
 endif
 PACKAGES_OF_DEMO := $(if $(LOCK),$(shell grep ^torch== requirements/main.txt),-e '.[plots$(comma)torch$(comma)workloads]')
 
-.PHONY: setup system sshd slurm demo docs check test test-long lint lock bench bench-parts clean
+.PHONY: setup system sshd slurm demo docs check test test-long lint lock dist bench bench-parts clean
 
 setup: $(VENV)/.ready
 
@@ -175,6 +176,13 @@ $(PASSED)/breaks:
 	$(TOLD)
 
 TOLD = @mkdir -p $(@D) && touch $@
+
+# A source package and a wheel in dist/, built from a clean copy of what is committed.
+dist: setup
+	rm -rf build/dist dist && git clone -q . build/dist
+	cd build/dist && ../../$(BIN)/python -c "from setuptools import build_meta as build; build.build_sdist('../../dist'); \
+	    build.build_wheel('../../dist')" > ../dist.log
+	@ls -sh dist
 
 bench: setup
 	$(BIN)/dynamix bench run quick

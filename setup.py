@@ -1,20 +1,60 @@
 """Packaging. Tool settings are in pyproject.toml."""
 
+import re
+import shutil
 from pathlib import Path
 
 from setuptools import find_packages, setup
+from setuptools.command.build_py import build_py
 
 here = Path(__file__).parent
+SHIPPED = ("examples/*.py", "examples/cluster.yaml", "docs/grafana/*.json")  # dynamix_ps/shipped.py finds them
+
+
+def description() -> str:
+    """The README without pictures and links, which lead nowhere outside of the checkout."""
+    text = (here / "README.md").read_text(encoding="utf-8")
+    return re.sub(r"\[([^\]]+)\]\([^)]+\)", r"\1", re.sub(r"!\[[^\]]*\]\([^)]+\)\n+", "", text))
+
+
+class BuildWithFiles(build_py):
+    """Also copies the examples and the board into the package."""
+
+    def run(self) -> None:
+        super().run()
+        if self.editable_mode:
+            return
+        for file in (file for pattern in SHIPPED for file in here.glob(pattern)):
+            copy = Path(self.build_lib, "dynamix_ps", "shipped_files", file.relative_to(here))
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(file, copy)
+
 
 setup(
     name="dynamix-ps",
-    version="0.2.0",
+    version=re.findall(r'^__version__ = "(.+)"$', (here / "dynamix_ps" / "__init__.py").read_text(), re.MULTILINE)[0],
     description="Every worker its own batch size, adapted while training runs, on BytePS",
-    long_description=(here / "README.md").read_text(encoding="utf-8"),
+    long_description=description(),
     long_description_content_type="text/markdown",
+    author="The DYNAMIX on BytePS authors",
     license="Apache-2.0",
     license_files=["LICENSE"],
+    keywords=["distributed training", "batch size", "data parallel", "parameter server", "BytePS", "PyTorch", "MXNet"],
+    classifiers=[
+        "Development Status :: 4 - Beta",
+        "Environment :: Console",
+        "Intended Audience :: Developers",
+        "Intended Audience :: Science/Research",
+        "Operating System :: POSIX :: Linux",
+        "Programming Language :: Python :: 3",
+        *(f"Programming Language :: Python :: 3.{minor}" for minor in (10, 11, 12, 13)),
+        "Topic :: Scientific/Engineering :: Artificial Intelligence",
+        "Topic :: System :: Distributed Computing",
+        "Typing :: Typed",
+    ],
+    platforms=["Linux"],
     python_requires=">=3.10",
+    cmdclass={"build_py": BuildWithFiles},
     packages=find_packages(include=["dynamix_ps*", "server_hooks*", "worker_hooks*"]),
     package_dir={"": "."},  # so that an editable install of a checkout finds benchmarks/ too
     package_data={

@@ -31,9 +31,12 @@ cgroups          reads the control groups of this process
 own_process      starts a process that imports nothing from its working folder
 one_thread       environment for processes that need one thread for their matrix products
 packages         which Python packages are installed
+shipped          files that come with this package: examples, a board for Grafana
 open_files       the limit on open files, and files in reserve
 parts            loads what may have been taken away, by its name
 token_proof      how two processes prove that they know the token of the run
 standard_streams  standard streams that a process was started without
 numpy_names      names that MXNet needs and NumPy has dropped
 """
+
+__version__ = "0.2.0"

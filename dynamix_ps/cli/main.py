@@ -17,6 +17,8 @@ from dynamix_ps.parts import load
 
 # name: (module with `command`, which may be missing; one line for --help)
 _OURS = {
+    "demo": ("dynamix_ps.cli.demo", "Train a small network on three uneven workers of this machine."),
+    "examples": ("dynamix_ps.cli.examples", "List the scripts of one page that come with this package, or copy one."),
     "init": ("dynamix_ps.cli.init", "Write a cluster file with a comment at every key."),
     "launch": ("dynamix_ps.cli.launch", "Run all roles of a cluster file on its hosts."),
     "leave": ("dynamix_ps.cli.leave", "Let a worker leave a run that goes on."),

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import IO, Any
 
 from dynamix_ps.config.schema import Config
-from dynamix_ps.report.tensorboard import TensorBoard
+from dynamix_ps.report.tensorboard import NOT_INSTALLED, TensorBoard
 from dynamix_ps.run_record.json_lines import UNUSABLE, Line
 from dynamix_ps.run_record.model import PlanState
 from dynamix_ps.run_record.role_files import RoleFiles
@@ -73,7 +73,7 @@ class Recorder:
         self._tables.close()
 
     def _tensorboard_failed(self, detail: str) -> None:
-        self.event("degraded", what="tensorboard", detail=detail)
+        self.event("degraded", what="plots" if detail == NOT_INSTALLED else "tensorboard", detail=detail)
 
     def _write_event(self, event: Line) -> None:
         self._events.write(json.dumps(event) + "\n")

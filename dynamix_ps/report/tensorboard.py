@@ -21,6 +21,7 @@ from dynamix_ps.run_record.run_state import RunState
 from dynamix_ps.run_record.values import number, ratio
 
 GLOBAL = "global"  # the folder of the cluster
+NOT_INSTALLED = "matplotlib and tensorboardX, which draw a run, are not installed; pip install 'dynamix-ps[plots]'"
 
 
 def charted(table: FieldTable, scope: Scope | None = None) -> tuple[str, ...]:
@@ -92,9 +93,8 @@ class TensorBoard:
         except Exception as error:  # a failing chart must not end a run
             self._directory = None
             self._writers.clear()
-            advice = "; pip install tensorboardX, or set metrics.tensorboard to false"
-            missing = advice if isinstance(error, ImportError) else ""
-            self._on_failure(f"no charts from here on: {type(error).__name__}: {error}{missing}")
+            failed = f"no charts from here on: {type(error).__name__}: {error}"
+            self._on_failure(NOT_INSTALLED if isinstance(error, ImportError) else failed)
 
     def _write(self, name: str, step: int, time_s: float, scalars: Scalars) -> None:
         writer = self._writers.get(name)

@@ -51,7 +51,10 @@ def check_machine(config: Config) -> None:
     if config.data_plane.has_servers:
         byteps = installed_info()
         if not byteps.version:
-            raise EnvironmentNotReady("BytePS is not installed in this environment; run: dynamix build-byteps")
+            raise EnvironmentNotReady(
+                "BytePS is not installed in this environment; run: dynamix build-byteps. Or set comm: gloo in the "
+                "cluster file: a ring of workers, which needs no build"
+            )
         if byteps.ours and not byteps.current:
             raise EnvironmentNotReady("BytePS was built by another version of this package; run: dynamix build-byteps")
     shared_memory = config.env.get(variables.SHARED_MEMORY) or variables.get(variables.SHARED_MEMORY, "1")

@@ -13,6 +13,7 @@ from dynamix_ps.config.schema import Config
 from dynamix_ps.report.plots import panels, style
 from dynamix_ps.report.plots import panels_measured as measured
 from dynamix_ps.report.plots.history import History, read_history
+from dynamix_ps.report.tensorboard import NOT_INSTALLED
 from dynamix_ps.run_record.evaluations import ACCURACY
 from dynamix_ps.run_record.run_folder import RunFolder
 
@@ -33,6 +34,9 @@ def draw_plots(folder: RunFolder, config: Config) -> list[Path]:
         if not history.evaluations and not any(worker.windows for worker in history.workers.values()):
             return made  # a run that failed at its start tells its reason without a wait for empty pictures
         figure_type = _figure_type()
+    except ImportError:
+        _degraded(folder, NOT_INSTALLED)
+        return made
     except Exception as error:
         _degraded(folder, f"no plots: {type(error).__name__}: {error}")
         return made

@@ -133,7 +133,7 @@ def test_missing_package_is_told_once(folder: RunFolder, monkeypatch: pytest.Mon
     recorder.poll()
     recorder.close()
     (line,) = degradations(folder)
-    assert "tensorboard" in line and "pip install tensorboardX" in line
+    assert '"what": "plots"' in line and "pip install 'dynamix-ps[plots]'" in line
     assert len(folder.windows_csv.read_text().splitlines()) == 3  # all else is recorded
 
 
