@@ -67,6 +67,7 @@ setup(
             "metrics/network/ebpf/headers/**/*",
             "metrics/network/ebpf/*.c",
             "policy/pretrained/*",
+            "report/page/page.*",
             "sim/scenarios/*.yaml",
         ],
     },

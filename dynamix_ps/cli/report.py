@@ -34,4 +34,5 @@ def command(run: Path, config_file: Path | None) -> int:
     for line in headline(report.summary):
         click.echo(line)
     click.echo(f"summary: {folder.summary_md}")
+    click.echo(f"page: {folder.report_html}")
     return 0

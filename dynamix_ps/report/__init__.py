@@ -9,6 +9,7 @@ resume          where a run went on from, and the command that goes on from its 
 summary_text    the same for reading
 run_report      all of this from a run folder alone
 plots           pictures
+page            the run on one page for a browser
 tensorboard     curves
 metric_rows     what each metric is, and where it is exported
 prometheus      the newest values as gauges and counters

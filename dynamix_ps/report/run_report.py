@@ -1,4 +1,7 @@
-"""The report of a run folder: tables, plots and summary. The launcher ends with it; `dynamix report` makes it anew."""
+"""The report of a run folder: tables, plots, summary and page.
+
+The launcher ends with it; `dynamix report` makes it anew.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +16,7 @@ from pydantic import ValidationError
 from dynamix_ps.config.load import load_config
 from dynamix_ps.config.schema import BatchBounds, Cluster, Config, PolicySection, WorkerSection
 from dynamix_ps.errors import EnvironmentNotReady, JobFailed, UsageError
+from dynamix_ps.report.page.run_page import write_page
 from dynamix_ps.report.plots.plots import draw_plots
 from dynamix_ps.report.recorder import Recorder
 from dynamix_ps.report.summary import Outcome, read_told, state_of, write_summary
@@ -25,13 +29,14 @@ BY_HAND = "not recorded: the roles were launched by hand"
 
 
 def write_report(folder: RunFolder, config: Config, outcome: Outcome, plots: bool = True) -> dict[str, Any]:
-    """Draw the plots and write the summary of a folder whose tables are there; returns what summary.json holds.
+    """Draw the plots, write summary and page of a folder whose tables are there; returns what summary.json holds.
 
-    Raises OSError if the summary cannot be written.
+    Raises OSError if summary or page cannot be written.
     """
     if plots:
         draw_plots(folder, config)
-    return write_summary(folder, config, outcome)
+    summary = write_summary(folder, config, outcome)
+    return summary if write_page(folder, config, summary) else write_summary(folder, config, outcome)
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,10 +19,10 @@ def markdown(summary: dict[str, Any], plots: Sequence[str]) -> str:
         _result(summary),
         *_resume(summary),
         "\n\n".join(f"**{name.capitalize()}**: {text}." for name, text in _gained(summary)),
-        _table(("", "value"), _figures(summary)),
+        _table(("", "value"), (*came_and_went(summary), *figures(summary))),
         "## Workers\n\n"
-        + _workers(summary["per_worker"], summary["counted"])
-        + _about_waiting(summary["heterogeneity"]),
+        + _table(*worker_table(summary["per_worker"], summary["counted"]))
+        + (f"\n\n{why}" if (why := about_waiting(summary["heterogeneity"])) else ""),
         "## Sums, network and machine\n\n" + _measured(summary["per_worker"], summary["within_one_host"]),
         "## Evaluations on the test set\n\n" + _evaluations(summary["evaluations"], summary["metrics"]),
         "## Degraded\n\n" + _bullets(summary["degraded"], "Nothing: everything worked as configured."),
@@ -87,19 +87,14 @@ def _resume(summary: dict[str, Any]) -> Iterable[str]:
         yield f"To go on from the newest checkpoint: {how}"
 
 
-def _figures(summary: dict[str, Any]) -> Iterable[tuple[str, str]]:
+def figures(summary: dict[str, Any]) -> Iterable[tuple[str, str]]:
+    """Names and values of the whole run, for a table."""
     version = summary["comm_version"]
     yield "data plane", summary["comm"] + (f" {version}" if version and version != "none" else "")
     yield "policy", f"{summary['policy']} (mode {summary['mode']})"
     yield "workers", f"{summary['workers']} ({summary['heterogeneity']})"
     if summary["restart"]:
         yield "begun again", summary["restart"]
-    for loss in summary["losses"]:
-        yield "lost", loss
-    for departure in summary["departures"]:
-        yield "left", departure
-    for arrival in summary["arrivals"]:
-        yield "entered", arrival
     yield from counts(summary)
     yield f"{summary['counted']} per second", _unit(summary["samples_per_s"], "", 0)
     if summary["units_per_s"]:
@@ -123,6 +118,12 @@ def _figures(summary: dict[str, Any]) -> Iterable[tuple[str, str]]:
         yield f"accuracy of {_percent(summary['target_accuracy'])}", text
 
 
+def came_and_went(summary: dict[str, Any]) -> Iterable[tuple[str, str]]:
+    """What happened, and to whom, in an elastic job."""
+    for happened, of in (("lost", "losses"), ("left", "departures"), ("entered", "arrivals")):
+        yield from ((happened, text) for text in summary[of])
+
+
 def _guarded(rate: dict[str, Any]) -> str:
     times = len(rate["rollbacks"])
     text = f"the guard leaves {rate['guard']:g} of it at the end"
@@ -132,34 +133,32 @@ def _guarded(rate: dict[str, Any]) -> str:
     return text
 
 
-def _workers(rows: list[dict[str, Any]], counted: str) -> str:
-    """One row per worker; where they are on several hosts, those of one host stand together."""
+def worker_table(rows: list[dict[str, Any]], counted: str) -> tuple[Sequence[str], Sequence[Sequence[str]]]:
+    """Head, and one row per worker; where they are on several hosts, those of one host stand together."""
     hosts = list(dict.fromkeys(row["host"] for row in rows))
     several = len(hosts) > 1
     head = ("worker", "state", "speed", "batch", f"{counted}/s", "compute", "push-pull", "wait", "input")
-    return _table(
-        ("host", *head) if several else head,
+    cells: list[Sequence[str]] = [
         (
-            (
-                *((_or_dash(row["host"]),) if several else ()),
-                str(row["rank"]),
-                row["state"] + (f": {row['error']}" if row["error"] else ""),
-                _unit(row["speed"], "", 2),
-                f"{_or_dash(row['batch_size_start'])} → {_or_dash(row['batch_size_end'])}",
-                _unit(row["samples_per_s"], "", 0),
-                *(_percent(row[f"{part}_fraction"]) for part in ("compute", "push_pull", "wait", "input")),
-            )
-            for row in sorted(rows, key=lambda row: hosts.index(row["host"]))
-        ),
-    )
+            *((_or_dash(row["host"]),) if several else ()),
+            str(row["rank"]),
+            row["state"] + (f": {row['error']}" if row["error"] else ""),
+            _unit(row["speed"], "", 2),
+            f"{_or_dash(row['batch_size_start'])} → {_or_dash(row['batch_size_end'])}",
+            _unit(row["samples_per_s"], "", 0),
+            *(_percent(row[f"{part}_fraction"]) for part in ("compute", "push_pull", "wait", "input")),
+        )
+        for row in sorted(rows, key=lambda row: hosts.index(row["host"]))
+    ]
+    return ("host", *head) if several else head, cells
 
 
-def _about_waiting(heterogeneity: str) -> str:
-    """Why workers with a CPU quota wait although their sizes fit; nothing where speeds come about in another way."""
+def about_waiting(heterogeneity: str) -> str:
+    """Why workers with a CPU quota wait although their sizes fit; empty where speeds come about in another way."""
     if not heterogeneity.startswith("cgroup"):
         return ""
     return (
-        "\n\nA CPU quota stops a worker for the rest of a period (20 ms as a rule) once its share is used. So workers "
+        "A CPU quota stops a worker for the rest of a period (20 ms as a rule) once its share is used. So workers "
         "are ready at different moments even at sizes that fit their speeds exactly, and wait for parts of a period. "
         "This waiting weighs more the shorter an iteration is, and costs hardly any throughput."
     )

@@ -93,6 +93,11 @@ class RunFolder:
         return self.path / "summary.md"
 
     @property
+    def report_html(self) -> Path:
+        """The run on one page."""
+        return self.path / "report.html"
+
+    @property
     def plots_dir(self) -> Path:
         return self.path / "plots"
 

@@ -294,6 +294,7 @@ class _Run:
             for line in headline(summary)[ending.exit_code != 0 :]:  # the cause of a failure was told before
                 _say(self._console, line)
             _say(self._console, f"summary: {self._folder.summary_md}")
+            _say(self._console, f"page: {self._folder.report_html}")
         if summary and not plots:
             _say(self._console, f"for plots, run: dynamix report {self._folder.path}")
 

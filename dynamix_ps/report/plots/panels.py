@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import statistics
 from typing import Any
 
+from dynamix_ps.report.plots import series
 from dynamix_ps.report.plots.history import History, WorkerSeries
 from dynamix_ps.report.plots.style import LEGEND_LIMIT, WORKER_COLOURS, finish, nothing, worker_lines, worker_style
 from dynamix_ps.run_record.evaluations import ACCURACY
-from dynamix_ps.run_record.model import TIME_PARTS
 
 PART_COLOURS = {"compute": "#0072b2", "push_pull": "#e69f00", "wait": "#d7d7d7", "input": "#009e73"}
 STACKED = ("input", "compute", "push_pull", "wait")  # from the axis outwards
@@ -66,7 +65,7 @@ def evaluation(axes: Any, history: History) -> None:
 def waiting(axes: Any, history: History) -> None:
     """Share of every worker's time spent waiting for others, window by window."""
     axes.set_ylabel("time waiting for others (%)")
-    highest = worker_lines(axes, history, _waiting_share)
+    highest = worker_lines(axes, history, series.waiting_percent)
     finish(axes, history, highest is not None, legend=len(history.workers) <= LEGEND_LIMIT)
     axes.set_ylim(0, min(1.1 * max(highest or 0.0, 10.0), 100))
 
@@ -77,10 +76,10 @@ def split_by_plan(axes: Any, history: History) -> None:
     rows: list[dict[str, float]] = []
     positions: list[float] = []
     for gap, worker in enumerate(history.workers.values()):
-        for plan in dict.fromkeys(worker.window_plan[:1] + worker.window_plan[-1:]):
+        for plan, medians in series.split_by_plan(worker):
             positions.append(len(rows) + GAP * gap)
             names.append(f"worker {worker.rank}, plan {plan}")
-            rows.append(_medians(worker, plan))
+            rows.append(medians)
     left = [0.0] * len(rows)
     for part in STACKED:
         widths = [row[part] for row in rows]
@@ -109,15 +108,3 @@ def split_over_time(axes: Any, history: History, worker: WorkerSeries) -> None:
         axes.stackplot(times, *parts, colors=[PART_COLOURS[part] for part in STACKED], step="pre")
     finish(axes, history, bool(worker.window_s), legend=False)
     axes.set_ylim(bottom=0)
-
-
-def _waiting_share(worker: WorkerSeries) -> list[float]:
-    columns = zip(*(worker.part_us[part] for part in TIME_PARTS), worker.part_us["wait"], strict=True)
-    return [100 * wait / max(sum(parts), 1e-9) for *parts, wait in columns]
-
-
-def _medians(worker: WorkerSeries, plan: int) -> dict[str, float]:
-    """Over the windows that lie within the plan; over those that end in it if there are no others."""
-    ending = [number for number, version in enumerate(worker.window_plan) if version == plan]
-    within = [number for number in ending if not worker.window_mixed[number]] or ending
-    return {part: statistics.median(worker.part_us[part][number] for number in within) for part in TIME_PARTS}

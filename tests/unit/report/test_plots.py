@@ -5,7 +5,7 @@ import pytest
 from matplotlib.figure import Figure
 
 from dynamix_ps.config.schema import BatchBounds
-from dynamix_ps.report.plots import panels, panels_measured, plots
+from dynamix_ps.report.plots import panels, panels_measured, plots, series
 from dynamix_ps.report.plots.history import read_history
 from dynamix_ps.report.summary import Outcome, write_summary
 from dynamix_ps.run_record.run_folder import RunFolder
@@ -134,7 +134,7 @@ def test_medians_are_of_windows_within_the_plan(folder: RunFolder) -> None:
         line = window(0, number, plan_version=version, compute_s=compute_s, flagged=mixed)
         append(folder.worker_file(0), line)
     worker = read_history(folder, config(2)).workers[0]
-    assert [panels._medians(worker, plan)["compute"] for plan in (0, 1, 2)] == pytest.approx(
+    assert [series.part_medians(worker, plan)["compute"] for plan in (0, 1, 2)] == pytest.approx(
         [1e6 * seconds / (3 * 64 * WINDOW) for seconds in (0.4, 1.0, 9.0)]
     )
 

@@ -134,7 +134,8 @@ def test_the_command_tells_result_gain_and_where_to_read_on(by_hand: RunFolder) 
     whole_run(by_hand)
     done = CliRunner().invoke(report_command.command, [str(by_hand.path)], catch_exceptions=False)
     assert done.exit_code == 0
-    note, reason, figures, gain, summary = done.output.splitlines()
+    note, reason, figures, gain, summary, page = done.output.splitlines()
     assert note.startswith("note: ") and reason == "all workers finished"
     assert figures.startswith("600 iterations, ") and "test accuracy" in figures
     assert gain.startswith("gain: 1.") and summary == f"summary: {by_hand.summary_md}"
+    assert page == f"page: {by_hand.report_html}" and by_hand.report_html.exists()

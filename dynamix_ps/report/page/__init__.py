@@ -1,0 +1,9 @@
+"""report.html: a run on one self-contained page. In reading order:
+
+run_page    the page of a run
+story       what it says in words and large figures
+charts      what its charts show
+html_text   HTML from text
+page.css    how it looks: on a screen, light or dark, on a phone, on paper
+page.js     draws the charts, and shows values under the pointer
+"""
