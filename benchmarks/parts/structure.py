@@ -56,14 +56,14 @@ class Limit(NamedTuple):
 
 
 LIMITS = {
-    "lines of the product": Limit(68_330, 58_000),
-    "lines of its core": Limit(54_920, 42_000),
+    "lines of the product": Limit(70_100, 58_000),
+    "lines of its core": Limit(55_350, 42_000),
     "lines of benchmarks": Limit(22_875, 20_000),
-    "lines of tests": Limit(81_240, 60_000),
+    "lines of tests": Limit(82_100, 60_000),
     "depth of inheritance": Limit(2, 2),
     "methods of the largest class": Limit(40, 40),
     "attributes of the largest class": Limit(20, 20),
-    "modules behind dynamix_ps.torch": Limit(99, 100),
+    "modules behind dynamix_ps.torch": Limit(100, 100),
     "files of the largest folder": Limit(25, 25),
     "modules of a decision": Limit(28, 15),
     "calls of a decision": Limit(106, 60),
