@@ -4,6 +4,7 @@ torch, mxnet     what a training script imports
 integrations     the same for Lightning, accelerate, transformers and experiment loggers
 cli              the command `dynamix`, one module per sub-command; __main__ is `python -m dynamix_ps`
 launch           one run on this machine: start all roles, watch them, stop them, clean up
+other_launchers  the same for jobs that torchrun, srun, mpirun or accelerate have started
 arbitrator       the service that receives window records and answers with plans
 policy           the policies, which make a plan out of window records
 rehearsal        one process trains a script's model as all workers would, with simulated times

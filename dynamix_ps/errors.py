@@ -56,6 +56,8 @@ class TrainingError(DynamixError):
 
 DIVERGED = "is not finite in iteration"  # reports of runs use this text to tell diverged training from a crash
 
+PEER_GONE = "another worker is gone"  # by which reports tell who was lost from who has lost somebody
+
 
 class PeerLostError(DynamixError):
     """This worker cannot continue because another worker is gone; the other worker has the cause."""

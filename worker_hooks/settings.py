@@ -176,11 +176,13 @@ def _config_of(file: Path) -> Config:
 def _config_without_file() -> Config:
     """Batch sizes are fixed, nothing is recorded.
 
-    The data plane is BytePS where a launcher has made this process a worker of a cluster, otherwise there is none.
+    The data plane is BytePS where a launcher has made this process a worker of a cluster, or a ring if that has no
+    servers; otherwise there is none.
     """
     nobody = Cluster.model_construct(workers=())
-    default: str = Config.model_fields["comm"].default
-    comm = default if variables.get("DMLC_ROLE") == "worker" else "local"
+    comm = "local"
+    if variables.get("DMLC_ROLE") == "worker":
+        comm = "gloo" if variables.get("DMLC_NUM_SERVER") == "0" else "byteps"
     return Config(cluster=nobody, comm=comm, mode="off", metrics=Metrics(network="off"))
 
 

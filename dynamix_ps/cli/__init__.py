@@ -5,9 +5,7 @@ main          finds the sub-command and runs it
 init          writes an annotated cluster file
 build_byteps  builds and installs BytePS
 doctor        checks this machine, or the hosts of a job
-launch        runs a cluster file on its hosts
-one_value     options of a command as one value
-host_options  -H, --hostfile, --include, --exclude
+launch        runs a cluster file on its hosts, or so many workers without one
 sbatch        the same as a batch job of Slurm
 k8s           the same as manifests for Kubernetes
 manifest_files  these as YAML, on the output or as files
@@ -26,6 +24,7 @@ rehearse      compares policies with a training script, in simulated time
 policy        trains, compares, inspects and exports policies
 policy_train  one training of a policy
 policy_eval   one comparison of policies
-policy_name   the name of a policy as an option
 sim           fits the simulator to real runs
+
+options       options that several of them have
 """

@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from dynamix_ps.cli.host_options import given_to_unnamed, host_options
+from dynamix_ps.cli.options.host_options import given_to_unnamed, host_options
 from dynamix_ps.config.host_list import chosen_hosts
 from dynamix_ps.config.load import check_rules, load_config
 from dynamix_ps.config.resolve import resolved, with_places

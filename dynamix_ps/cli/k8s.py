@@ -10,9 +10,9 @@ from pathlib import Path
 
 import click
 
-from dynamix_ps.cli.launch import JobChoice, job_options, with_overrides
+from dynamix_ps.cli.launch import JobChoice, cluster_file, job_options, with_overrides
 from dynamix_ps.cli.manifest_files import write_manifests
-from dynamix_ps.cli.one_value import one_value
+from dynamix_ps.cli.options.one_value import one_value
 from dynamix_ps.config.load import dump_config, load_config
 from dynamix_ps.config.resolve import resolved
 from dynamix_ps.errors import UsageError
@@ -42,6 +42,7 @@ class PodChoice:
 
 
 @click.command(context_settings={"allow_interspersed_args": False, "help_option_names": ["-h", "--help"]})
+@cluster_file(required=True)
 @job_options
 @one_value("pods", PodChoice)
 @click.option("--image", required=True, help="Image with this package, BytePS and the script; see docker/Dockerfile.")
@@ -67,6 +68,7 @@ class PodChoice:
 @click.option("--probe", is_flag=True, help="Use the network probe of the nodes; see `dynamix probe manifest`.")
 @click.argument("cmd", nargs=-1, type=click.UNPROCESSED)
 def command(
+    config_file: Path,
     job: JobChoice,
     pods: PodChoice,
     kind: Kind,
@@ -83,9 +85,7 @@ def command(
     Example:
       dynamix k8s -c cluster.yaml --image registry/train:1 -- python train.py | kubectl apply -f -
     """
-    config = with_overrides(
-        load_config(job.config_file, findings), None, job.policy, job.mode, cmd, insecure=job.insecure
-    )
+    config = with_overrides(load_config(config_file, findings), None, job.policy, job.mode, cmd, insecure=job.insecure)
     if not config.command:
         raise UsageError("no command for the workers; give it after `--`, or as `command:` in the cluster file")
     if config.sync != "none":

@@ -6,18 +6,21 @@ import shlex
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import click
 from rich.text import Text
 
-from dynamix_ps.cli.host_options import given_to_unnamed, host_options
-from dynamix_ps.cli.one_value import Command, one_value
-from dynamix_ps.cli.policy_name import POLICY_NAMES, PolicyName
+from dynamix_ps.cli.options.host_options import given_to_unnamed, host_options
+from dynamix_ps.cli.options.one_value import Command, one_value
+from dynamix_ps.cli.options.policy_name import POLICY_NAMES, PolicyName
+from dynamix_ps.cli.options.without_file import WorkersChoice, in_words, workers_options
 from dynamix_ps.config.host_list import as_list, chosen_hosts
 from dynamix_ps.config.load import check_rules, load_config
 from dynamix_ps.config.schema import Config, Host, PolicySection
+from dynamix_ps.errors import UsageError
 from dynamix_ps.launch.job.run import dry_run, run_job
 from dynamix_ps.launch.preflight.launch_checks import check_command
 from dynamix_ps.launch.roles.plan import hosts_with_roles
@@ -30,9 +33,8 @@ _MODES = ("adapt", "observe", "off")
 
 @dataclass(frozen=True, slots=True)
 class JobChoice:
-    """What the command line says about a job."""
+    """What the command line says about a job, beside its cluster file."""
 
-    config_file: Path
     resume: Path | None
     run_dir: str | None
     policy: str | None
@@ -41,15 +43,17 @@ class JobChoice:
 
 
 def job_options(command: Command) -> Command:
-    """The options that say which job it is; the command gets them as `job`."""
+    """The options that say which job it is, beside its cluster file; the command gets them as `job`."""
     command = one_value("job", JobChoice)(command)
     for option in reversed(_JOB_OPTIONS):
         command = option(command)
     return command
 
 
+cluster_file = partial(
+    click.option, "-c", "--config", "config_file", type=click.Path(path_type=Path), help="Cluster file."
+)
 _JOB_OPTIONS = (
-    click.option("-c", "--config", "config_file", required=True, type=click.Path(path_type=Path), help="Cluster file."),
     click.option("--resume", type=click.Path(path_type=Path), help="Checkpoint to continue from."),
     click.option("--run-dir", help="Folder for run folders, instead of run_dir in the file."),
     click.option(
@@ -63,6 +67,8 @@ _JOB_OPTIONS = (
 
 
 @click.command(context_settings={"allow_interspersed_args": False, "help_option_names": ["-h", "--help"]})
+@cluster_file()
+@workers_options
 @job_options
 @click.option(
     "--dry-run", "dry", is_flag=True, help="Print the environment and the command line of every role; start nothing."
@@ -70,6 +76,8 @@ _JOB_OPTIONS = (
 @host_options
 @click.argument("cmd", nargs=-1, type=click.UNPROCESSED)
 def command(
+    config_file: Path | None,
+    own: WorkersChoice,
     job: JobChoice,
     dry: bool,
     listed: str | None,
@@ -78,31 +86,52 @@ def command(
     exclude: str | None,
     cmd: tuple[str, ...],
 ) -> int:
-    """Run all roles of a cluster file on its hosts.
+    """Run all roles of a cluster file on its hosts, or so many workers without one.
 
     CMD is what every worker runs, instead of `command:` in the file. It is passed on exactly as given.
     `python` means the interpreter of this installation. Within a job of Slurm or Kubernetes or a Ray cluster the hosts
     of a file that names none are its nodes or pods.
 
     \b
-    Example:
+    Examples:
       dynamix launch -c configs/demo.yaml -- python train.py --epochs 3
+      dynamix launch -n 4 --batch 32 -- python train.py
     """
-    config = load_config(job.config_file, findings if dry else findings_at_start)
+    config = _config(config_file, own, job.policy, dry, cmd)
     given = given_to_unnamed(config.cluster.hosts, listed, hostfile)
     known = config.cluster.hosts if given is None else allocated_hosts(given, config)
     hosts = chosen_hosts(known, listed, hostfile, include, exclude)
     config = with_overrides(config, job.run_dir, job.policy, job.mode, cmd, hosts, job.insecure)
     console = make_console()
-    if dry:
+    if config_file is None:
+        print_line(console, Text(in_words(config)))
+    elif dry:
         check_command(config.command)
         if config.has_arbitrator:
             check_policy(config)
-        dry_run(config, job.config_file, job.resume, console)
+        dry_run(config, config_file, job.resume, console)
         return 0
     if given is not None and hosts:
         print_line(console, Text(_about(given, config)))
     return run_job(config, sys.argv, job.resume, console, given=given)
+
+
+def _config(file: Path | None, own: WorkersChoice, policy: str | None, dry: bool, cmd: tuple[str, ...]) -> Config:
+    """Of the cluster file, or of the options in its place.
+
+    Raises:
+        UsageError: there are both or neither, or a dry run, whose lines name the cluster file, has none.
+        ConfigError: it is wrong.
+    """
+    if file is None:
+        if dry:
+            raise UsageError("--dry-run shows what roles do with a cluster file: write one with `dynamix init`")
+        return own.config(policy, cmd)
+    if own.is_given:
+        raise UsageError(
+            f"-n, --batch, --bounds, --speeds and --comm are for jobs without a cluster file; say it in {file}"
+        )
+    return load_config(file, findings if dry else findings_at_start)
 
 
 def _about(given: Allocation, config: Config) -> str:

@@ -12,7 +12,7 @@ from typing import Any
 
 import click
 
-from dynamix_ps.cli.policy_name import POLICY_NAMES, PolicyName
+from dynamix_ps.cli.options.policy_name import POLICY_NAMES, PolicyName
 from dynamix_ps.config.schema import PolicySection, Ppo
 from dynamix_ps.errors import EnvironmentNotReady
 from dynamix_ps.parts import load

@@ -16,8 +16,8 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from dynamix_ps.cli.one_value import one_value
-from dynamix_ps.cli.policy_name import POLICY_NAMES
+from dynamix_ps.cli.options.one_value import one_value
+from dynamix_ps.cli.options.policy_name import POLICY_NAMES
 from dynamix_ps.config.load import check_rules, load_config
 from dynamix_ps.config.policies import check_name
 from dynamix_ps.config.schema import Config, PolicySection

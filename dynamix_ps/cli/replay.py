@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.table import Table
 
 from dynamix_ps.cli.launch import with_overrides
-from dynamix_ps.cli.policy_name import POLICY_NAMES
+from dynamix_ps.cli.options.policy_name import POLICY_NAMES
 from dynamix_ps.config.policies import check_name
 from dynamix_ps.config.schema import Config
 from dynamix_ps.errors import UsageError

@@ -9,10 +9,11 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Collection, Sequence
+from pathlib import Path
 
 import click
 
-from dynamix_ps.cli.launch import JobChoice, job_options, with_overrides
+from dynamix_ps.cli.launch import JobChoice, cluster_file, job_options, with_overrides
 from dynamix_ps.config.load import load_config
 from dynamix_ps.errors import EnvironmentNotReady, UsageError
 from dynamix_ps.launch.preflight.launch_checks import check_launch
@@ -52,11 +53,13 @@ class _BeforeSbatch(click.Command):
 
 
 @click.command(cls=_BeforeSbatch, context_settings={"help_option_names": ["-h", "--help"]})
+@cluster_file(required=True)
 @job_options
 @click.option("--dry-run", "dry", is_flag=True, help="Print the batch script; submit nothing.")
 @click.pass_context
 def command(
     ctx: click.Context,
+    config_file: Path,
     job: JobChoice,
     dry: bool,
 ) -> int:
@@ -74,14 +77,14 @@ def command(
     options: tuple[str, ...] = ctx.meta[_SBATCH]
     cmd: tuple[str, ...] = ctx.meta[_COMMAND]
     _check_options(options, [name for param in ctx.command.params for name in param.opts])
-    config = load_config(job.config_file, findings)
+    config = load_config(config_file, findings)
     config = with_overrides(config, job.run_dir, job.policy, job.mode, cmd, insecure=job.insecure)
     resume = job.resume and job.resume.absolute()
     given = {"--resume": resume, "--run-dir": job.run_dir, "--policy": job.policy, "--mode": job.mode}
     changes = [word for name, value in given.items() if value for word in (name, str(value))]
     changes += ["--insecure"] * job.insecure
     behind = ["--", *cmd] if cmd else []
-    launch = [sys.executable, "-m", "dynamix_ps", "launch", "-c", str(job.config_file.absolute())]
+    launch = [sys.executable, "-m", "dynamix_ps", "launch", "-c", str(config_file.absolute())]
     script = batch_script(config, options, [*launch, *changes, *behind])
     check_launch(config, job.resume)
     if dry:

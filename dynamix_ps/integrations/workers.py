@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from dynamix_ps.errors import PeerLostError, TrainingError
 from dynamix_ps.torch import Run
+from worker_hooks.process.adopted import meet_others
 from worker_hooks.session import join
 from worker_hooks.settings import Settings
 
@@ -34,6 +35,7 @@ class WorkerGroup:
 
     def __init__(self) -> None:
         """Raises TrainingError in a rehearsal, and in a job that further workers may enter later."""
+        meet_others()
         self.settings = Settings.from_environment()
         if self.settings.rehearsal is not None:
             raise TrainingError(

@@ -15,7 +15,7 @@ from pydantic import ValidationError
 
 from dynamix_ps.config.load import load_config
 from dynamix_ps.config.schema import BatchBounds, Cluster, Config, PolicySection, WorkerSection
-from dynamix_ps.errors import EnvironmentNotReady, JobFailed, UsageError
+from dynamix_ps.errors import PEER_GONE, EnvironmentNotReady, JobFailed, UsageError
 from dynamix_ps.report.page.run_page import write_page
 from dynamix_ps.report.plots.plots import draw_plots
 from dynamix_ps.report.recorder import Recorder
@@ -140,13 +140,21 @@ def _outcome(folder: RunFolder, config: Config, launched: bool) -> Outcome:
     return Outcome(*_ended(workers, silent_s, config.timeouts.stall_fail_s), heterogeneity)
 
 
-def _ended(workers: Mapping[int, WorkerState], silent_s: float | None, limit_s: float) -> tuple[int | None, str]:
-    """(exit code, reason) from the workers' own lines; no exit code where the run has no end."""
-    failed = [f"worker-{worker.rank} failed: {worker.error}" for worker in workers.values() if worker.error]
+def ended_by_workers(workers: Mapping[int, WorkerState]) -> tuple[int, str] | None:
+    """(exit code, reason) where a worker has written that it failed, or all that they finished."""
+    failed = [worker for worker in workers.values() if worker.error]
     if failed:
-        return JobFailed.exit_code, failed[0]
+        first = min(failed, key=lambda worker: PEER_GONE in str(worker.error))  # the others follow
+        return JobFailed.exit_code, f"worker-{first.rank} failed: {first.error}"
     if all(worker.train_s is not None or worker.phase in ("lost", "left", ABSENT) for worker in workers.values()):
         return 0, "all workers finished"
+    return None
+
+
+def _ended(workers: Mapping[int, WorkerState], silent_s: float | None, limit_s: float) -> tuple[int | None, str]:
+    """(exit code, reason) from the workers' own lines; no exit code where the run has no end."""
+    if (ended := ended_by_workers(workers)) is not None:
+        return ended
     if silent_s is None:
         return None, "no role has written anything yet"
     ago = f"the newest line of its roles is {_span(silent_s)} old"

@@ -35,7 +35,12 @@ def launched(folder: Path, plane: str, *arguments: str, script: tuple[str, ...] 
 def test_a_script_with_several_trainings_is_one_process(plane: str, tmp_path: Path) -> None:
     code, output = launched(tmp_path, plane)
     assert code == 0, output
-    found: list[dict[str, Any]] = [json.loads((tmp_path / f"result-{rank}.json").read_text()) for rank in (0, 1)]
+    check_results(tmp_path)
+
+
+def check_results(folder: Path) -> None:
+    """The two workers of SCRIPT have left the same results there, and those of one process."""
+    found: list[dict[str, Any]] = [json.loads((folder / f"result-{rank}.json").read_text()) for rank in (0, 1)]
     for name in CASES:
         first, second = (results[name] for results in found)
         assert first["values"] == second["values"]

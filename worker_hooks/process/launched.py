@@ -1,4 +1,4 @@
-"""How this process was started: refuses launchers that leave its workers without a connection. Pure."""
+"""How this process was started: by which launcher, as which of how many processes. Pure."""
 
 from __future__ import annotations
 
@@ -31,6 +31,31 @@ _LAUNCHERS = (
 LAUNCHER_VARIABLES = frozenset(name for launcher in _LAUNCHERS for name in (launcher.size, *launcher.ranks))
 
 
+class StartedProcess(NamedTuple):
+    """A process that another launcher than ours has started.
+
+    Attributes:
+        launcher: its name, for messages.
+        size: how many processes it has started.
+        size_variable: which variable says so.
+    """
+
+    launcher: str
+    size: int
+    size_variable: str
+
+
+def started_elsewhere(environ: Mapping[str, str]) -> StartedProcess | None:
+    """What another launcher says of this process; None: none has started it, or ours has."""
+    if environ.get("DMLC_ROLE"):
+        return None
+    for launcher in _LAUNCHERS:
+        processes = _count(environ, launcher.size)
+        if processes and any(environ.get(rank) for rank in launcher.ranks):
+            return StartedProcess(launcher.name, processes, launcher.size)
+    return None
+
+
 def check_connected(environ: Mapping[str, str]) -> None:
     """Raises UsageError if another launcher started several processes and nothing connects them.
 
@@ -41,19 +66,15 @@ def check_connected(environ: Mapping[str, str]) -> None:
             f"DMLC_NUM_WORKER is {environ['DMLC_NUM_WORKER']} but nothing connects the workers: each would be a "
             "training of its own; set DMLC_ROLE=worker and a `comm` with a network in the cluster file (byteps or gloo)"
         )
-    if environ.get("DMLC_ROLE"):
-        return  # this project's launcher has started it, as the only worker
-    for launcher in _LAUNCHERS:
-        processes = _count(environ, launcher.size)
-        if processes and any(environ.get(rank) for rank in launcher.ranks):
-            if processes > 1:
-                raise UsageError(
-                    f"{launcher.name} started {processes} processes ({launcher.size}) that nothing connects: each "
-                    "would be a training of its own; start the script with `dynamix launch -c cluster.yaml -- python "
-                    f"script.py`, or give every process DMLC_ROLE=worker, {_CONNECTION}; {launcher.size}=1 allows "
-                    "trainings that have nothing to do with each other"
-                )
-            return
+    started = started_elsewhere(environ)
+    if started is not None and started.size > 1:
+        name, processes, variable = started
+        raise UsageError(
+            f"{name} started {processes} processes ({variable}) that nothing connects: each "
+            "would be a training of its own; start the script with `dynamix launch -c cluster.yaml -- python "
+            f"script.py`, or give every process DMLC_ROLE=worker, {_CONNECTION}; {variable}=1 allows "
+            "trainings that have nothing to do with each other"
+        )
 
 
 def _count(environ: Mapping[str, str], name: str) -> int:

@@ -12,12 +12,14 @@ from dynamix_ps.errors import TrainingError
 from worker_hooks.joining import FIRST_SIZE, Attached, join
 from worker_hooks.loading.data_set import check_map_style
 from worker_hooks.process import failure
+from worker_hooks.process.adopted import Chosen, begin_job, meet_others
 from worker_hooks.run import Run
 from worker_hooks.sampling.shard_list import Shards
 from worker_hooks.session import Session
 from worker_hooks.settings import Settings
 from worker_hooks.torch.adapter import TorchAdapter, open_adapters
 from worker_hooks.torch.data.batches import stack
+from worker_hooks.torch.data.loader import batch_size_of
 
 if TYPE_CHECKING:
     from worker_hooks.before_all import Place
@@ -37,6 +39,8 @@ def attach(
     num_workers: int = 0,
     lengths: Any = None,
     ema_decay: float | None = None,
+    policy: str | None = None,
+    batch: tuple[int, int] | None = None,
 ) -> Run:
     """Join the other workers and take over batches, gradients and records of this training.
 
@@ -55,13 +59,19 @@ def attach(
         ema_decay: keep an exponential moving average of the weights, for `run.evaluate(averaged=True)` and
             `run.averaged()`. An iteration of B samples keeps `ema_decay ** (B / B0)` of it, where B0 is the global
             batch of the first sizes. Without it no weights are averaged.
+        policy: what chooses the batch sizes, in a job that torchrun or another launcher has started without a cluster
+            file: a name of the cluster file's `policy`. Without it, `proportional`.
+        batch: smallest and largest batch size of every worker in such a job. Without it, a quarter of the first sizes,
+            and four times as much.
 
     Raises:
+        UsageError: the variables of another launcher are incomplete, or `policy` and `batch` contradict a cluster file.
         ConfigError: the cluster file or a variable is wrong.
         TrainingError: data, model, optimizer or number of workers do not fit together.
         CheckpointError: the checkpoint to resume from is unusable.
     """
     failure.install()
+    begin_job(batch_size or batch_size_of(data) or FIRST_SIZE, Chosen.of(policy, batch))
     settings = Settings.from_environment()
     models = [model] if isinstance(model, torch.nn.Module) else list(model)
     optimizers = list(optimizer) if isinstance(optimizer, Iterable) else [optimizer]
@@ -94,6 +104,7 @@ def before_all(prepare: Callable[[], object] | None = None) -> Place:
     from worker_hooks.before_all import run_before_all
 
     failure.install()
+    meet_others()
     return run_before_all(TorchAdapter.framework, prepare)
 
 

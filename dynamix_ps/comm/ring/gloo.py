@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import os
 import socket
-import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from datetime import timedelta
 from typing import Any
 
@@ -22,7 +23,7 @@ from dynamix_ps.comm.ring.elastic import ElasticRing
 from dynamix_ps.comm.ring.group import RingGroup, open_store
 from dynamix_ps.comm.torch_buffers import TorchBuffers, tensor_of, without_beginning
 from dynamix_ps.config.role_environment import RoleSettings, read_role
-from dynamix_ps.errors import EnvironmentNotReady, PeerLostError, TrainingError
+from dynamix_ps.errors import PEER_GONE, EnvironmentNotReady, PeerLostError, TrainingError
 
 _PATIENCE = timedelta(days=7)  # of the library; the hook notices a stall itself
 _INTERFACE = "GLOO_SOCKET_IFNAME"
@@ -44,7 +45,7 @@ class GlooComm(Comm):
         """Join the other workers.
 
         Raises:
-            EnvironmentNotReady: torch lacks gloo, the script uses torch.distributed itself, or rank 0 cannot listen.
+            EnvironmentNotReady: torch lacks gloo, or rank 0 cannot listen.
             UsageError: variables that a launcher sets are missing.
         """
         role = read_role({**os.environ, "DMLC_ROLE": "worker", "BYTEPS_FORCE_DISTRIBUTED": "1"})
@@ -53,16 +54,8 @@ class GlooComm(Comm):
 
         if not dist.is_available() or not dist.is_gloo_available():
             raise EnvironmentNotReady("this torch has no gloo; install one that has it, or use comm: byteps")
-        if dist.is_initialized():
-            raise EnvironmentNotReady(
-                "the script uses torch.distributed already, and comm: gloo needs it; "
-                "leave init_process_group() and DistributedDataParallel out of the script"
-            )
         with_gpu = torch.cuda.is_available() and dist.is_nccl_available() and not is_elastic()
-        self._dist = dist
         self._tensors = TorchBuffers({"cpu", "cuda"} if with_gpu else {"cpu"})
-        if with_gpu:
-            os.environ.setdefault(_NCCL_ERRORS, "0")  # `_wait` tells of errors; torch would abort the process
         self._works: dict[int, Any] = {}
         self._on_gpu: set[int] = set()
         self._started = 0
@@ -73,17 +66,12 @@ class GlooComm(Comm):
         if is_elastic():
             self.elastic = self._elastic_ring(role)
             return
-        excepthook = sys.excepthook  # torch puts one around it that keeps back what is printed until it returns
-        interruptible(
-            lambda: dist.init_process_group(
-                "cpu:gloo,cuda:nccl" if with_gpu else "gloo",
-                store=_store(role, self.size, dist.TCPStore),  # type: ignore[attr-defined]  # stubs do not export it
-                rank=self.rank,
-                world_size=self.size,
-                timeout=_PATIENCE,
-            )
-        )
-        sys.excepthook = excepthook
+        interruptible(lambda: self._make_ring(role, with_gpu))
+
+    def _make_ring(self, role: RoleSettings, with_gpu: bool) -> None:
+        self._store = _store(role, self.size)  # where gloo and NCCL connect, also later
+        with _set(_NCCL_ERRORS, "0") if with_gpu else nullcontext():  # `_wait` tells of errors; torch would abort
+            self._ring = RingGroup(self._store, self.rank, self.size, _PATIENCE, with_gpu)
 
     def _elastic_ring(self, role: RoleSettings) -> ElasticRing:
         self._meeting, address = open_store(_own_host(role), _listen)
@@ -92,7 +80,7 @@ class GlooComm(Comm):
         made: list[RingGroup] = []
 
         def make() -> None:
-            self._first_meeting = _store(role, self.first_size, self._dist.TCPStore)
+            self._first_meeting = _store(role, self.first_size)
             made.append(RingGroup(self._first_meeting, self.rank, self.first_size, _PATIENCE))
 
         interruptible(make)
@@ -115,7 +103,7 @@ class GlooComm(Comm):
         self._tensors.check(name, buffer)
         sent = without_beginning(buffer, begin)
         self._started += 1
-        self._works[self._started] = self._dist.all_reduce(sent, async_op=True)
+        self._works[self._started] = self._ring.sum(sent)
         self._tensors.remember(self._started, buffer, sent, begin)
         if buffer.is_cuda:
             self._on_gpu.add(self._started)
@@ -140,7 +128,7 @@ class GlooComm(Comm):
                 return self._completed(handle)
             said = str(error).strip().splitlines()[-1:]
             raise PeerLostError(
-                f"worker {self.rank} lost the ring ({''.join(said)}): another worker is gone; see its log"
+                f"worker {self.rank} lost the ring ({''.join(said)}): {PEER_GONE}; see its log"
             ) from error
         return self._completed(handle)
 
@@ -162,12 +150,7 @@ class GlooComm(Comm):
         """Waits until all workers shut down, unless the run is elastic."""
         if self.elastic is not None:
             return self.elastic.close()
-
-        def leave() -> None:
-            self._dist.barrier()
-            self._dist.destroy_process_group()
-
-        return interruptible(leave)
+        return interruptible(self._ring.take_down)
 
 
 def _completes(work: Any, timeout_s: float) -> bool:
@@ -180,16 +163,31 @@ def _completes(work: Any, timeout_s: float) -> bool:
     return True
 
 
-def _store(role: RoleSettings, workers: int, store_class: Any) -> Any:
+@contextmanager
+def _set(name: str, value: str) -> Iterator[None]:
+    """Within it an environment variable has this value, unless the user has set another."""
+    if name in os.environ:
+        yield
+        return
+    os.environ[name] = value
+    try:
+        yield
+    finally:
+        del os.environ[name]
+
+
+def _store(role: RoleSettings, workers: int) -> Any:
     """The store through which so many workers find each other.
 
     Rank 0 opens its port itself: torch would listen on all interfaces.
     """
+    from torch.distributed import TCPStore  # type: ignore[attr-defined]  # its stubs do not export it
+
     place = (role.root_host, role.root_port, workers)
     if role.worker_id != 0:
-        return store_class(*place, is_master=False, timeout=_PATIENCE)
+        return TCPStore(*place, is_master=False, timeout=_PATIENCE)
     listener = _listen(_own_host(role), role.root_port)
-    return store_class(*place, is_master=True, timeout=_PATIENCE, master_listen_fd=listener.detach())
+    return TCPStore(*place, is_master=True, timeout=_PATIENCE, master_listen_fd=listener.detach())
 
 
 def _own_host(role: RoleSettings) -> str:

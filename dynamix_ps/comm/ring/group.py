@@ -31,8 +31,15 @@ class Given(Exception):
 class RingGroup:
     """The ring. An operation that fails or hangs may write garbage into its buffers, also at any later time."""
 
-    def __init__(self, store: Any, index: int, size: int, timeout: timedelta) -> None:
-        """Connect. `index`: this worker's place among the members in the order of ranks."""
+    def __init__(self, store: Any, index: int, size: int, timeout: timedelta, with_gpu: bool = False) -> None:
+        """Connect.
+
+        The group is in none of torch's tables, so that a script may have a default group of its own.
+
+        Args:
+            index: this worker's place among the members in the order of ranks.
+            with_gpu: sum GPU tensors too, by NCCL.
+        """
         import torch
         from torch.distributed import distributed_c10d as c10d
 
@@ -41,9 +48,12 @@ class RingGroup:
         self._group = c10d.ProcessGroup(store, index, size)
         self._group._set_default_backend(gloo)
         self._group._register_backend(torch.device("cpu"), gloo, backend)
+        self._nccl = _nccl(self._group, store, index, size, timeout) if with_gpu else None
         self._store, self.index, self._size = store, index, size
         self._sum, self._broadcast = c10d.AllreduceOptions(), c10d.BroadcastOptions()
         self._sum.timeout = self._broadcast.timeout = _NO_LIMIT
+        if hasattr(self._sum, "asyncOp"):  # from torch 2.7 on; before, NCCL always sums on a stream of its own
+            self._sum.asyncOp = True
         self._works: list[Any] = []
 
     def sum(self, buffer: Any) -> Any:
@@ -69,6 +79,15 @@ class RingGroup:
         self._broadcast.rootRank = sender
         for work in [self._started(self._group.broadcast([buffer], self._broadcast)) for buffer in buffers]:
             _wait_for(work, over)
+
+    def take_down(self) -> None:
+        """Wait until all members do so, and end the ring."""
+        import torch
+
+        self.sum(torch.zeros(1)).wait()
+        if self._nccl is not None:
+            end = "shutdown" if hasattr(self._nccl, "shutdown") else "_shutdown"  # so before torch 2.6
+            getattr(self._nccl, end)()
 
     def finish(self) -> None:
         """Tell the members that this worker does not need the ring any more."""
@@ -97,6 +116,19 @@ class RingGroup:
         """Leave the ring standing at the end of the process: taking it down would wait for an operation that hangs."""
         if not self.is_idle:
             ctypes.pythonapi.Py_IncRef(ctypes.py_object(self._group))
+
+
+def _nccl(group: Any, store: Any, index: int, size: int, timeout: timedelta) -> Any:
+    """Let `group` sum GPU tensors by NCCL, as torch does for groups of its own. Returns what sums."""
+    import torch
+    from torch.distributed import distributed_c10d as c10d
+
+    options = c10d.ProcessGroupNCCL.Options()
+    options._timeout = timeout
+    backend = c10d.ProcessGroupNCCL(c10d.PrefixStore("cuda", store), index, size, options)
+    backend._set_sequence_number_for_group()
+    group._register_backend(torch.device("cuda"), c10d.ProcessGroup.BackendType.NCCL, backend)
+    return backend
 
 
 def open_store(host: str, listen: Callable[[str, int], Any]) -> tuple[Any, str]:

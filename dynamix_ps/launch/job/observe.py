@@ -6,11 +6,11 @@ import time
 
 from dynamix_ps.launch.job.shown_output import PrefixedOutput
 from dynamix_ps.launch.job.verdict import RunProgress
+from dynamix_ps.launch.job.watch_events import WatchEvents
 from dynamix_ps.launch.roles.placement import Placement, Speeds
 from dynamix_ps.report.live.view import LiveView
 from dynamix_ps.report.recorder import Recorder
 from dynamix_ps.run_record.iteration_mark import read_mark
-from dynamix_ps.run_record.json_lines import UNUSABLE, JsonLinesTail
 from dynamix_ps.run_record.model import WorkerState
 
 REFRESH_S = 0.5
@@ -33,7 +33,7 @@ class Observer:
         self._placement = placement
         self._output = output
         self._engaged_s: float | None = None
-        self._watch = JsonLinesTail(recorder.folder.arbitrator_dir / "watch.jsonl")
+        self._watch = WatchEvents(recorder)
         self._refreshed_s = 0.0
         self.problem: str | None = None
 
@@ -41,7 +41,7 @@ class Observer:
         """Take in news. Raises DynamixError when speeds or links cannot be set."""
         try:
             self._recorder.poll()
-            self._record_watch()
+            self._watch.record()
         except OSError as error:
             self.problem = f"recording: {error.strerror or error}; part of the record is lost"
         self._output.tick()
@@ -58,18 +58,6 @@ class Observer:
             self._refreshed_s = now_s
             self._live.refresh()
         return progress
-
-    def _record_watch(self) -> None:
-        for line in self._watch.read():
-            kind = line.pop("kind")
-            line.pop("time_s", None)
-            try:
-                self._recorder.event(kind, **line)
-            except UNUSABLE as error:
-                self._recorder.event("unreadable_line", of="scheduler", line_kind=kind, error=repr(error))
-            if kind == "arbitrator_given_up":
-                detail = "it died too often and is not started again"
-                self._recorder.event("degraded", what="arbitrator", detail=detail)
 
     def _progress(self) -> RunProgress:
         state = self._recorder.state

@@ -125,3 +125,11 @@ def test_an_example_trains_two_uneven_workers(tmp_path: Path, example: Path) -> 
     else:
         losses = [float(loss) for loss in re.findall(r"([\d.]+) nats per byte", output)]
         assert losses and losses[-1] < 3.5  # log(256) = 5.5 if all bytes were alike
+
+
+def test_a_job_needs_no_cluster_file(tmp_path: Path) -> None:
+    command = ("python", str(ROOT / "examples" / "torch_tabular.py"))
+    process = dynamix("launch", "-n", "2", "--batch", "16", "--comm", "gloo", "--", *command, cwd=tmp_path)
+    output = ends(process, 0, limit_s=200)
+    assert "2 workers over gloo: first size 16 each" in output
+    assert summary_in(tmp_path)["batch_sizes_start"] == [16, 16]

@@ -104,7 +104,7 @@ def test_the_line_for_the_shell_works_in_bash() -> None:
             2,
             "no command 'xyz'; there are: demo, examples, init, launch, leave, join, sbatch, k8s, agent, report, doctor, policy",
         ),
-        (("launch",), 2, "Missing option '-c'"),
+        (("launch",), 2, "give one with -c, or the number of workers with -n"),
         (("launch", "-c", "none.yaml"), 2, "error: none.yaml: no such file"),
         (("launch", "--nonsense"), 2, "--nonsense"),
         (("doctor", "-c", "configs"), 2, "error: configs: is a directory"),

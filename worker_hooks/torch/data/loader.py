@@ -23,6 +23,13 @@ from worker_hooks.sampling.sampler import Order, Permutation
 CLOSED = "the run of this batch sampler is closed; attach again, and make a loader for that run"
 
 
+def batch_size_of(loader: Any) -> int | None:
+    """What a loader says of the size of its batches; None: nothing, as a data set."""
+    size = getattr(loader, "batch_size", None)
+    size = size if size is not None else getattr(getattr(loader, "batch_sampler", None), "batch_size", None)
+    return size if isinstance(size, int) else None
+
+
 class TorchLoader(DataSource):
     """A `torch.utils.data.DataLoader`. One without worker processes loads in a thread, `prefetch` batches ahead."""
 
@@ -32,8 +39,7 @@ class TorchLoader(DataSource):
         self._processes = loader.num_workers
         self.depth = loader.num_workers * (loader.prefetch_factor or 0) if loader.num_workers else prefetch
         cutter = loader.batch_sampler
-        size = loader.batch_size if loader.batch_size is not None else getattr(cutter, "batch_size", None)
-        self.batch_size = size if isinstance(size, int) else None
+        self.batch_size = batch_size_of(loader)
         self.drops_last = type(cutter) is BatchSampler and cutter.drop_last
         self._handed = _Handed()
         self._generator = torch.Generator()

@@ -8,7 +8,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-import torch
 
 from dynamix_ps.comm.ring import gloo
 from dynamix_ps.comm.ring.gloo import GlooComm
@@ -52,7 +51,7 @@ def ring(work: Any, on_gpu: bool = True) -> tuple[GlooComm, int]:
     comm = GlooComm()
     comm.rank = 0
     comm._works, comm._on_gpu, comm._started = {}, set(), 0
-    comm._dist = SimpleNamespace(all_reduce=lambda buffer, async_op: work)  # type: ignore[assignment]
+    comm._ring = SimpleNamespace(sum=lambda buffer: work)  # type: ignore[assignment]
     comm._tensors = TorchBuffers({"cpu"})
     comm._tensors.check = lambda name, buffer: None  # type: ignore[method-assign]
     return comm, comm.push_pull("a", SimpleNamespace(is_cuda=on_gpu))
@@ -92,7 +91,7 @@ def test_an_elastic_ring_begins_with_the_first_workers_and_who_comes_late_waits_
     monkeypatch.setenv("GLOO_SOCKET_IFNAME", "lo")
     monkeypatch.delenv("DMLC_NODE_HOST", raising=False)
     comm = GlooComm()
-    comm._dist, comm.late = torch.distributed, late
+    comm.late = late
     comm.rank, comm.size = (2, 3) if late else (0, 3)
     monkeypatch.setenv("DYNAMIX_FIRST_WORKERS", "2" if late else "1")
     role: Any = SimpleNamespace(worker_id=comm.rank, root_host="127.0.0.1", root_port=0)

@@ -1,0 +1,176 @@
+"""Makes a worker of a process that another launcher has started: its environment becomes what `dynamix launch` sets.
+
+Two steps: `adopt` finds the others and says who is which worker, which is enough for the data plane;
+`Adopted.begin` agrees on a configuration, and begins the run.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import random
+import socket
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from dynamix_ps.config import variables
+from dynamix_ps.config.schema import Cluster, WorkerSection
+from dynamix_ps.errors import DynamixError, EnvironmentNotReady, UsageError
+from dynamix_ps.launch.roles.ports import choose_ports
+from dynamix_ps.metrics.network.monitor import NO_PROBE
+from dynamix_ps.metrics.network.probe.protocol import DEFAULT_SOCKET
+from dynamix_ps.other_launchers.attempts import agent_of_this_process
+from dynamix_ps.other_launchers.job import StartedJob
+from dynamix_ps.other_launchers.job_config import Wish
+from dynamix_ps.other_launchers.meeting import Meeting
+from dynamix_ps.other_launchers.place import LOOPBACK, meeting_place
+from dynamix_ps.packages import installed_version
+from dynamix_ps.rpc.fork import SWITCH as GRPC_FORK_SWITCH
+from worker_hooks.process.adopted import Chosen
+from worker_hooks.process.launched import StartedProcess
+from worker_hooks.process.place import take_place
+
+_ANY_PORT = 9  # nothing is sent
+
+
+def adopt(started: StartedProcess) -> Adopted:
+    """Meet the other processes of the job. From now on this process is a worker.
+
+    Raises:
+        UsageError: the variables of the launcher are incomplete, or another process has this rank.
+        EnvironmentNotReady: rank 0 cannot listen, or the processes run different versions.
+        TimedOut: some processes have not come.
+    """
+    place = meeting_place(started, os.environ)
+    meeting = Meeting(place)
+    meeting.claim(f"process {os.getpid()}")
+    me: dict[str, Any] = {
+        "address": _address_towards(place.host),
+        "machine": _machine(),
+        "pid": os.getpid(),
+        "agent": agent_of_this_process(),
+        "version": installed_version("dynamix-ps"),
+    }
+    meeting.say("process", me)
+    if place.rank == 0:
+        try:
+            processes = meeting.said_by_all("process")
+            _check_versions([one["version"] for one in processes])
+            address = _reached(me["address"], [one["address"] for one in processes])
+            port, arbitrator_port = _free_ports(place.size, address)
+        except DynamixError as error:
+            meeting.refuse(error)
+            raise
+        meeting.say("root", [address, port, arbitrator_port, processes])
+    address, port, arbitrator_port, processes = meeting.said_by("root", 0)
+    own = _reached(me["address"], [one["address"] for one in processes])
+    os.environ.update(
+        {
+            "DMLC_ROLE": "worker",
+            "DMLC_NUM_WORKER": str(place.size),
+            "DMLC_NUM_SERVER": "0",
+            "DMLC_WORKER_ID": str(place.rank),
+            "DMLC_PS_ROOT_URI": address,
+            "DMLC_PS_ROOT_PORT": str(port),
+            "DMLC_NODE_HOST": own,
+            variables.ROLE_NAME: f"worker-{place.rank}",
+        }
+    )
+    if not os.path.exists(DEFAULT_SOCKET):
+        os.environ.setdefault(variables.PROBE, NO_PROBE)
+    os.environ.setdefault(GRPC_FORK_SWITCH, "0")  # before the script can import gRPC
+    take_place(os.environ)
+    return Adopted(StartedJob(place, processes, (address, arbitrator_port)), meeting)
+
+
+class Adopted:
+    """The job of this process, which is a worker of it."""
+
+    def __init__(self, job: StartedJob, meeting: Meeting) -> None:
+        self._job, self._meeting = job, meeting
+        self._chosen: Chosen | None = None  # before it begins
+
+    def begin(self, first_size: int, chosen: Chosen) -> None:
+        """Agree with the others, and begin the run. Later calls only check that they choose the same.
+
+        Raises:
+            DynamixError: the configuration is wrong, or the run cannot begin.
+            UsageError: an earlier call has chosen something else.
+        """
+        if self._chosen is not None:
+            if str(chosen) and chosen != self._chosen:
+                raise UsageError(
+                    f"attach({chosen}) after attach({self._chosen}): the trainings of a process share policy and "
+                    "batch; give the same to all, or to the first alone"
+                )
+            return
+        self._chosen = chosen
+        self._meeting.say("wish", asdict(Wish(first_size, chosen)))
+        if self._job.place.rank == 0:
+            from dynamix_ps.other_launchers.begin import begin_run
+
+            try:
+                begun = begin_run(self._job, [_wish(told) for told in self._meeting.said_by_all("wish")])
+            except DynamixError as error:
+                self._meeting.refuse(error)
+                raise
+            self._meeting.say("run", begun)
+        begun = self._meeting.said_by("run", 0)
+        os.environ.update(begun["environment"])
+        if 0 not in self._job.ranks_here:
+            os.environ[variables.CONFIG], os.environ[variables.RUN_DIR] = self._on_another_machine(begun)
+
+    def _on_another_machine(self, begun: dict[str, Any]) -> tuple[str, str]:
+        """Cluster file and run folder of a machine without rank 0."""
+        leader = self._job.ranks_here[0]
+        if leader == self._job.place.rank:
+            from dynamix_ps.other_launchers.begin import begin_mirror
+
+            self._meeting.say("folder", begin_mirror(self._job, begun))
+        file, folder = self._meeting.said_by("folder", leader)
+        return file, folder
+
+
+def _wish(told: dict[str, Any]) -> Wish:
+    batch = told["chosen"]["batch"]
+    return Wish(told["first_size"], Chosen(told["chosen"]["policy"], None if batch is None else tuple(batch)))
+
+
+def _check_versions(versions: Sequence[str | None]) -> None:
+    if len(set(versions)) > 1:
+        found = ", ".join(f"{version} on rank {versions.index(version)}" for version in dict.fromkeys(versions))
+        raise EnvironmentNotReady(f"the processes run different versions of dynamix-ps: {found}; install one on all")
+
+
+def _free_ports(workers: int, address: str) -> tuple[int, int]:
+    """Of the ring and of the arbitrator."""
+    return choose_ports(Cluster(host=address, workers=(WorkerSection(),) * workers), random.Random())
+
+
+def _address_towards(host: str) -> str:
+    """The address of this machine from which its route to `host` starts; a loopback address: `host` is here."""
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(host, _ANY_PORT, type=socket.SOCK_DGRAM)[0]
+        with socket.socket(family, kind, protocol) as asking:
+            asking.connect(address)
+            return str(asking.getsockname()[0])
+    except OSError as error:
+        raise EnvironmentNotReady(
+            f"this process has no route to {host} (MASTER_ADDR): {error.strerror or error}"
+        ) from error
+
+
+def _reached(own: str, all_addresses: Sequence[str]) -> str:
+    """The address under which the others reach this process: not a loopback one, if others are elsewhere."""
+    elsewhere = [address for address in all_addresses if not ipaddress.ip_address(address).is_loopback]
+    if not ipaddress.ip_address(own).is_loopback:
+        return own
+    return _address_towards(elsewhere[0]) if elsewhere else LOOPBACK
+
+
+def _machine() -> str:
+    """The same for all processes that see the same files and each other."""
+    spaces = [os.readlink(f"/proc/self/ns/{kind}") for kind in ("mnt", "pid")]
+    return " ".join((Path("/proc/sys/kernel/random/boot_id").read_text().strip(), *spaces))

@@ -1,0 +1,41 @@
+"""What a companion is told by the worker that starts it, on its standard input."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+DONE = b"done"  # a line: the worker has left the others in order, and ends as soon as the companion has
+
+
+@dataclass(frozen=True, slots=True)
+class Duty:
+    """Attributes:
+    pids: of the workers on this machine, by rank.
+    own_rank: of the worker that starts the companion.
+    away: how many other machines send their records here.
+    launch: fields of the event that begins the record.
+    argv: command line of the worker.
+    exposed: calls between hosts go unencrypted.
+    listener: descriptor on which the other machines are awaited; None: there are none.
+    records: host:port of the companion that keeps the records; empty: it is this one.
+    """
+
+    pids: dict[int, int]
+    own_rank: int
+    away: int = 0
+    launch: Mapping[str, Any] = field(default_factory=dict)
+    argv: list[str] = field(default_factory=list)
+    exposed: bool = False
+    listener: int | None = None
+    records: str = ""
+
+    def to_json(self) -> bytes:
+        return json.dumps(asdict(self)).encode()
+
+    @classmethod
+    def from_json(cls, line: bytes) -> Duty:
+        told = json.loads(line)
+        return cls(**{**told, "pids": {int(rank): pid for rank, pid in told["pids"].items()}})

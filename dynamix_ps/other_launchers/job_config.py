@@ -1,0 +1,72 @@
+"""The configuration on which the processes of a job agree: of a cluster file, or of what the script says. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from dynamix_ps.config.load import check_rules
+from dynamix_ps.config.schema import Config
+from dynamix_ps.config.without_file import config_without_file
+from dynamix_ps.errors import ConfigError, UsageError
+from worker_hooks.process.adopted import Chosen
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What one worker says: its first size, and what its script gives to `attach`."""
+
+    first_size: int
+    chosen: Chosen
+
+
+def agreed(wishes: Sequence[Wish], file: str | None, config: Config | None) -> Config:
+    """The configuration of the job.
+
+    Args:
+        wishes: of all workers, in the order of ranks.
+        file: cluster file that DYNAMIX_CONFIG names for rank 0.
+        config: what it says; None: there is none.
+
+    Raises:
+        UsageError: the workers ask different things, or what the cluster file says already.
+        ConfigError: the configuration does not fit this job.
+    """
+    chosen = wishes[0].chosen
+    for rank, wish in enumerate(wishes):
+        if wish.chosen != chosen:
+            raise UsageError(
+                f"attach() differs between workers: {str(chosen) or 'nothing of this'} on rank 0, "
+                f"{str(wish.chosen) or 'nothing of this'} on rank {rank}; give the same policy and batch on all"
+            )
+    if config is None:
+        sizes = [wish.first_size for wish in wishes]
+        return config_without_file(sizes, f"attach({chosen})", comm="gloo", bounds=chosen.batch, policy=chosen.policy)
+    if str(chosen):
+        raise UsageError(f"attach({chosen}): the cluster file {file} says so for this job; remove it here, or there")
+    if broken := "\n".join(f"{file}: {text}" for text in _unfit(config, len(wishes))):
+        raise ConfigError(broken)
+    return config
+
+
+def _unfit(config: Config, workers: int) -> Iterator[str]:
+    """Why a cluster file does not fit a job that another launcher has started."""
+    instead = "start the job with `dynamix launch`"
+    if len(config.cluster.workers) != workers:
+        yield f"cluster.workers: names {len(config.cluster.workers)} workers, and this job has {workers} processes"
+    if config.comm != "gloo":
+        yield f"comm: is {config.comm}, and another launcher starts no servers; write comm: gloo, or {instead}"
+    if config.cluster.hosts:
+        yield f"cluster.hosts: the launcher has placed the workers already; remove it, or {instead}"
+    if any(worker.speed < 1 for worker in config.cluster.workers):
+        yield f"cluster.workers: emulated speeds need control of the processes; remove speed, or {instead}"
+    if config.is_elastic:
+        yield f"elastic.min_workers: nobody would start lost workers again; remove it, or {instead}"
+    if config.env:
+        yield f"env: the processes run already; set these variables where you start them, or {instead}"
+
+
+def with_unencrypted_calls(config: Config) -> Config:
+    """The same for a job on several hosts without certificates."""
+    changed = config.model_copy(update={"cluster": config.cluster.model_copy(update={"insecure": True})})
+    return check_rules(changed, "several hosts")
