@@ -4,6 +4,7 @@ In reading order:
 
   build      from the source package to an installed BytePS
   recipe     what goes into a build, and the cache key
+  pip        how pip is run, also where the environment has none
   source     the pinned source package
   edits      every change to the BytePS sources
   sources    a file that is added to the BytePS sources

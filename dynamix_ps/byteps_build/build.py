@@ -11,10 +11,10 @@ from collections import deque
 from dataclasses import dataclass
 from pathlib import Path
 
-from dynamix_ps import own_process
 from dynamix_ps.byteps_build import source
 from dynamix_ps.byteps_build.cache import WheelCache
 from dynamix_ps.byteps_build.install import check_import, install, installed_info
+from dynamix_ps.byteps_build.pip import pip
 from dynamix_ps.byteps_build.progress import Progress
 from dynamix_ps.byteps_build.recipe import Recipe
 from dynamix_ps.byteps_build.toolchain import BUILD_BYTES, CACHE_BYTES, check_build_packages, check_free_space
@@ -87,8 +87,7 @@ def _build(recipe: Recipe, cache: WheelCache, progress: Progress) -> Path:
 
 
 def _compile(environment: dict[str, str], tree: Path, out: Path, log: Path, progress: Progress) -> Path:
-    pip = own_process.command("pip", "--disable-pip-version-check", "--no-input")
-    command = [*pip, "wheel", "-v", "--no-deps", "--no-index", "--no-build-isolation", "-w", str(out), str(tree)]
+    command = [*pip(), "wheel", "-v", "--no-deps", "--no-index", "--no-build-isolation", "-w", str(out), str(tree)]
     tail: deque[str] = deque(maxlen=4000)
     with (
         log.open("w", encoding="utf-8") as file,

@@ -10,7 +10,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from dynamix_ps import own_process
+from dynamix_ps.byteps_build.pip import pip
 from dynamix_ps.byteps_build.recipe import MARKER, sources_digest
 from dynamix_ps.errors import BuildError
 from dynamix_ps.packages import installed_version
@@ -55,10 +55,9 @@ def installed_info() -> InstalledInfo:
 
 def install(wheel: Path, target: Path | None) -> None:
     """pip-install `wheel` into the running environment, or into the folder `target`. Raises BuildError."""
-    pip = own_process.command("pip", "--disable-pip-version-check", "--no-input")
     where = [] if target is None else ["--target", str(target), "--upgrade"]
     done = subprocess.run(
-        [*pip, "install", "--no-deps", "--no-index", "--force-reinstall", *where, str(wheel)],
+        [*pip(), "install", "--no-deps", "--no-index", "--force-reinstall", *where, str(wheel)],
         capture_output=True,
         text=True,
         check=False,

@@ -9,7 +9,7 @@ import tarfile
 import tempfile
 from pathlib import Path
 
-from dynamix_ps import own_process
+from dynamix_ps.byteps_build.pip import pip
 from dynamix_ps.errors import BuildError
 
 VERSION = "0.2.5.post15"
@@ -45,11 +45,10 @@ def _download(folder: Path) -> Path:
     # With --require-hashes pip checks the hash before it runs any code of the package.
     requirements = folder / "requirements.txt"
     requirements.write_text(f"byteps=={VERSION} --hash=sha256:{SHA256}\n", encoding="utf-8")
-    pip = own_process.command("pip", "--disable-pip-version-check", "--no-input")
     options = ["--timeout", "20", "--retries", "2"]
     options += ["--no-deps", "--no-build-isolation", "--no-binary", ":all:", "--require-hashes", "-d", str(folder)]
     done = subprocess.run(
-        [*pip, "download", *options, "-r", str(requirements)], capture_output=True, text=True, check=False
+        [*pip(), "download", *options, "-r", str(requirements)], capture_output=True, text=True, check=False
     )
     path = folder / FILE_NAME
     if done.returncode == 0 and path.is_file():

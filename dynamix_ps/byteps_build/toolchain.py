@@ -12,6 +12,7 @@ import sysconfig
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from dynamix_ps.byteps_build.pip import pip
 from dynamix_ps.errors import BuildError
 from dynamix_ps.packages import installed_version
 
@@ -34,7 +35,8 @@ class Toolchain:
 
 
 def check() -> Toolchain:
-    """Look for compiler, headers and Python packages. Raises BuildError with what to install."""
+    """Look for pip, compiler, headers and Python packages. Raises BuildError with what to install."""
+    pip()
     compiler = os.environ.get("CXX", "g++")
     missing = [tool for tool in (compiler, "make", "ar") if shutil.which(tool) is None]
     if missing:
