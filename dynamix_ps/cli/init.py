@@ -83,7 +83,12 @@ Ask = Callable[[str, Question, str, Callable[[str], Any]], Any]  # key, question
 @click.option("-o", "--out", type=click.Path(path_type=Path, dir_okay=False), default="cluster.yaml", show_default=True)
 @click.option("--workers", type=_COUNT, help="Number of workers.  [default: 2, or one per speed]")
 @click.option("--batch", type=_SIZE, help="First batch size of every worker.  [default: 64]")
-@click.option("--speeds", type=speeds_of, help="Emulated speed of each worker, such as 1,0.5,0.25.  [default: all 1]")
+@click.option(
+    "--speeds",
+    metavar="SPEEDS",
+    type=speeds_of,
+    help="Emulated speed of each worker, such as 1,0.5,0.25.  [default: all 1]",
+)
 @click.option("--policy", type=click.Choice([*POLICIES]), help="What chooses the batch sizes.  [default: proportional]")
 @click.option("--comm", type=click.Choice(tuple(DATA_PLANES)), help="Data plane.  [default: byteps]")
 @click.option("--force", is_flag=True, help="Replace a file that is there.")

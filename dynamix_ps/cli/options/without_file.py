@@ -72,7 +72,10 @@ _OPTIONS = (
         help="With -n: smallest and largest batch size. Default: a quarter of --batch, and four times as much.",
     ),
     click.option(
-        "--speeds", type=speeds_of, help="In place of -n, or with it: emulated speed of each worker, such as 1,0.5."
+        "--speeds",
+        metavar="SPEEDS",
+        type=speeds_of,
+        help="In place of -n, or with it: emulated speed of each worker, such as 1,0.5.",
     ),
     click.option(
         "--comm",
