@@ -44,7 +44,7 @@ def test_a_sum_is_recorded_as_a_mean_over_samples(server: ForkServer, tmp_path: 
         [value for one in means for value in one], rel=1e-6
     )
     pairs = [(one, other) for one in of_means for other in of_sums if place_of(one) == place_of(other)]
-    assert len(pairs) >= 3
+    assert pairs
     for one, other in pairs:
         for name, power in (("global_loss", 1), ("loss", 1), ("grad_sq_local", 2), ("grad_sq_global", 2)):
             assert other[name] * 4**power == pytest.approx(one[name], rel=1e-6), name
