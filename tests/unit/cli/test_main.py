@@ -102,7 +102,7 @@ def test_the_line_for_the_shell_works_in_bash() -> None:
         (
             ("xyz",),
             2,
-            "no command 'xyz'; there are: init, launch, leave, join, sbatch, k8s, agent, report, doctor, policy",
+            "no command 'xyz'; there are: init, launch, leave, join, sbatch, k8s, agent, runs, report, doctor, policy",
         ),
         (("launch",), 2, "Missing option '-c'"),
         (("launch", "-c", "none.yaml"), 2, "error: none.yaml: no such file"),
