@@ -56,10 +56,10 @@ class Limit(NamedTuple):
 
 
 LIMITS = {
-    "lines of the product": Limit(69_490, 58_000),
-    "lines of its core": Limit(56_080, 42_000),
+    "lines of the product": Limit(69_560, 58_000),
+    "lines of its core": Limit(56_150, 42_000),
     "lines of benchmarks": Limit(22_950, 20_000),
-    "lines of tests": Limit(82_060, 60_000),
+    "lines of tests": Limit(82_100, 60_000),
     "depth of inheritance": Limit(2, 2),
     "methods of the largest class": Limit(40, 40),
     "attributes of the largest class": Limit(20, 20),
