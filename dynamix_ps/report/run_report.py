@@ -9,6 +9,7 @@ import shutil
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
@@ -17,9 +18,11 @@ from dynamix_ps.config.load import load_config
 from dynamix_ps.config.schema import BatchBounds, Cluster, Config, PolicySection, WorkerSection
 from dynamix_ps.errors import PEER_GONE, EnvironmentNotReady, JobFailed, UsageError
 from dynamix_ps.report.page.run_page import write_page
+from dynamix_ps.report.page.two_runs import ReadRun, two_runs_page
+from dynamix_ps.report.plots.history import read_history
 from dynamix_ps.report.plots.plots import draw_plots
 from dynamix_ps.report.recorder import Recorder
-from dynamix_ps.report.summary import Outcome, read_told, state_of, write_summary
+from dynamix_ps.report.summary import Outcome, read_summary, read_told, state_of, write_summary
 from dynamix_ps.run_record.json_lines import JsonLinesTail, Line
 from dynamix_ps.run_record.model import ABSENT, WorkerState
 from dynamix_ps.run_record.role_files import RoleFiles
@@ -71,6 +74,38 @@ def report_run(folder: RunFolder, given: Config | None = None) -> Report:
             f"cannot write {error.filename or folder.path}: {error.strerror or error}; "
             "make the run folder writable, or copy it to where you may write"
         ) from error
+
+
+def compare_runs(first: RunFolder, second: RunFolder) -> Path:
+    """Write a page with both runs into the folder of the second; returns its path.
+
+    Raises:
+        UsageError: they are one run, or count their batch sizes in different units, or one has nothing to report.
+        EnvironmentNotReady: the page cannot be written.
+    """
+    if first.path == second.path:
+        raise UsageError(f"{first.path}: a run cannot be compared with itself; give two run folders")
+    runs = [_read(folder) for folder in (first, second)]
+    units = [run.config.batch.counted for run in runs]
+    if units[0] != units[1]:
+        raise UsageError(
+            f"{first.path} has its batch sizes in {units[0]}, {second.path} in {units[1]}; give two runs of one unit"
+        )
+    page = second.path / f"compared-with-{first.path.name}.html"
+    try:
+        page.write_text(two_runs_page(*runs), encoding="utf-8")
+    except OSError as error:
+        raise EnvironmentNotReady(
+            f"cannot write {page}: {error.strerror or error}; make {second.path} writable"
+        ) from error
+    return page
+
+
+def _read(folder: RunFolder) -> ReadRun:
+    """A run as its folder tells it; writes nothing."""
+    config, _ = _config(folder, None)
+    outcome = _outcome(folder, config, folder.manifest_file.exists())
+    return ReadRun(read_summary(folder, config, outcome), config, read_history(folder, config))
 
 
 def _config(folder: RunFolder, given: Config | None) -> tuple[Config, list[str]]:

@@ -35,18 +35,20 @@ class Outcome:
 
 
 def write_summary(folder: RunFolder, config: Config, outcome: Outcome) -> dict[str, Any]:
-    """Read the run folder again, write summary.json and summary.md, and return what summary.json holds.
-
-    Works on whatever is there; what is not known is null.
-    """
-    told = read_told(folder)
-    state = state_of(told, len(config.cluster.workers), config.later)
-    summary = summarise(folder.path.name, state, _gain(told, config), config, outcome)
-    summary |= checkpoint_fields(folder, state)
+    """Read the run folder again, write summary.json and summary.md, and return what summary.json holds."""
+    summary = read_summary(folder, config, outcome)
     folder.summary_json.write_text(json.dumps(summary, indent=2, allow_nan=False) + "\n", encoding="utf-8")
     plots = sorted(path.relative_to(folder.path).as_posix() for path in folder.plots_dir.glob("*.png"))
     folder.summary_md.write_text(markdown(summary, plots), encoding="utf-8")
     return summary
+
+
+def read_summary(folder: RunFolder, config: Config, outcome: Outcome) -> dict[str, Any]:
+    """What summary.json of the folder is to hold, by whatever is there; what is not known is null."""
+    told = read_told(folder)
+    state = state_of(told, len(config.cluster.workers), config.later)
+    summary = summarise(folder.path.name, state, _gain(told, config), config, outcome)
+    return summary | checkpoint_fields(folder, state)
 
 
 def read_told(folder: RunFolder) -> list[RoleLine]:

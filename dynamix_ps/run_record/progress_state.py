@@ -21,6 +21,8 @@ class ProgressState:
         self._workers = workers
         self.evaluations: list[Evaluation] = []
         self.noise = SmoothedNoise()  # of the gradient
+        self.epoch = math.nan  # newest: passes over the data
+        self.loss = math.nan  # newest: of training, over all workers
         self.lr_guard = 1.0  # newest: what the guard leaves of the learning rate
         self.rollbacks: list[int] = []  # iterations in which the guard of the learning rate took the weights back
         self._trained: deque[tuple[float, float]] = deque(maxlen=PROGRESS_KEPT)  # (Unix time, trained ratio)
@@ -30,6 +32,11 @@ class ProgressState:
     def paused_s(self, now_s: float) -> float:
         """Seconds of pauses (evaluations, checkpoints) until `now_s` (Unix time)."""
         return self._pauses_s + (0.0 if self._paused_from_s is None else max(now_s - self._paused_from_s, 0.0))
+
+    @property
+    def trained_ratio(self) -> float | None:
+        """The part of the training that is complete, 0..1; None where the script names no end."""
+        return self._trained[-1][1] if self._trained else None
 
     @property
     def time_to_go_s(self) -> float | None:
@@ -48,6 +55,7 @@ class ProgressState:
             return
         noise = GradientNoise(number(line.get("noise_variance")), number(line.get("noise_signal")))
         self.noise.update(noise, number(line.get("grad_sq_global")))
+        self.epoch, self.loss = number(line.get("epoch")), number(line.get("global_loss"))
         if not math.isnan(left := number(line.get("lr_guard"))):
             self.lr_guard = left
         if not math.isnan(trained := number(line.get("trained_ratio"))):

@@ -9,7 +9,7 @@ from dynamix_ps.messages import NetworkSample, SystemSample
 from dynamix_ps.run_record.json_lines import Line
 from dynamix_ps.run_record.losses import MembershipHistory
 from dynamix_ps.run_record.model import ABSENT, TIME_PARTS, Mean, WorkerState
-from dynamix_ps.run_record.values import filled, number, ratio
+from dynamix_ps.run_record.values import filled, known_sum, number, ratio
 
 
 class WorkerStates(dict[int, WorkerState]):
@@ -47,6 +47,11 @@ class WorkerStates(dict[int, WorkerState]):
     def global_batch(self) -> int | None:
         sizes = [worker.batch_size for worker in self.there]
         return None if None in sizes else sum(size for size in sizes if size is not None)
+
+    @property
+    def samples_per_s(self) -> float:
+        """Of all workers together, in their newest windows; NaN while nothing is known."""
+        return known_sum(worker.samples_per_s for worker in self.there)
 
     def leads(self, line: Line) -> bool:
         """Whether a line is of the worker that tells what is the same on all: the first that is there."""

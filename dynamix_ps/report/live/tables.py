@@ -34,8 +34,12 @@ class _Column(NamedTuple):
     of_network: bool = False  # shown only where there is a network between roles
 
 
-def workers_table(state: RunState, width: int, ascii_only: bool) -> Table:
-    """One row per worker; where they are on several hosts, those of one host stand together."""
+def workers_table(state: RunState, width: int, ascii_only: bool, rows: int = EVER) -> Table:
+    """One row per worker; where they are on several hosts, those of one host stand together.
+
+    Args:
+        rows: so many workers are shown.
+    """
     wide, network = width >= WIDE, not state.traffic.within_one_host
     several_hosts = len({worker.host for worker in state.workers.values()}) > 1
     columns = (
@@ -64,7 +68,7 @@ def workers_table(state: RunState, width: int, ascii_only: bool) -> Table:
     for column in shown:
         cut = "crop" if ascii_only else "ellipsis"
         table.add_column(column.name, justify=column.justify, no_wrap=True, overflow=cut)  # type: ignore[arg-type]
-    for worker in state.workers.by_host:
+    for worker in state.workers.by_host[:rows]:
         table.add_row(*(column.cell(worker) for column in shown))
     return table
 

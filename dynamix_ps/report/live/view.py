@@ -1,21 +1,21 @@
-"""A run while it goes on: a table that is redrawn on a terminal, plain `key=value` lines anywhere else."""
+"""A run while it goes on: a table that is redrawn on a terminal, a line every ten seconds anywhere else."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import NamedTuple
 
 from rich.console import Console, Group, OverflowMethod, RenderableType
 from rich.live import Live
 from rich.text import Text
 
-from dynamix_ps.report.live.cells import bar_legend, figure, or_dash, source
+from dynamix_ps.report.live.cells import bar_legend, or_dash
 from dynamix_ps.report.live.events import NOTABLE, ROUTINE, describe
+from dynamix_ps.report.live.progress import evaluated, figures, plain_line, progress_bar, times
 from dynamix_ps.report.live.tables import notes, servers_table, workers_table
-from dynamix_ps.run_record.evaluations import ACCURACY, curves, main_names, shown
 from dynamix_ps.run_record.json_lines import Line
-from dynamix_ps.run_record.model import WorkerState
+from dynamix_ps.run_record.model import Degradation
 from dynamix_ps.run_record.run_state import RunState
 
 PLAIN_EVERY_S = 10.0
@@ -36,7 +36,6 @@ class LiveView:
         self._began = clock()
         self._events_told = state.n_events
         self._troubles_told: set[_Subject] = set()
-        self._plan_told = 0
         self._line_told: float | None = None
         self._live: Live | None = None
         if console.is_terminal and not console.is_dumb_terminal:
@@ -61,29 +60,40 @@ class LiveView:
         for words in self._fresh_words():
             self._print(f"event {words}")
         now = self._clock()
-        due = self._line_told is None or now - self._line_told >= PLAIN_EVERY_S
-        if due or self._state.arbitrator.plan_version > self._plan_told:
+        if self._line_told is None or now - self._line_told >= PLAIN_EVERY_S:
             self._plain_line()
 
     def render(self) -> RenderableType:
-        """Header, one row per worker and server, where the values come from, degradations, the last events."""
-        state = self._state
-        ascii_only = self._console.options.ascii_only
+        """Header, one row per worker and server, where the values come from, degradations, the last events.
+
+        It has at most as many lines as the terminal. Where that is too few, events go first, then legends, then
+        servers, then workers.
+        """
+        state, console = self._state, self._console
+        ascii_only = console.options.ascii_only
         cut: OverflowMethod = "crop" if ascii_only else "ellipsis"
-        parts: list[RenderableType] = [self._header(), Text(), workers_table(state, self._console.width, ascii_only)]
-        if state.servers:
-            parts += [Text(), servers_table(state)]
-        parts += [Text(), bar_legend(ascii_only), notes(state)]
+        header = self._header(cut)
+        degraded = [Text(f"degraded: {entry}", overflow=cut, no_wrap=True, style="yellow") for entry in self._lasting()]
         told = [
             Text(describe(event), overflow=cut, no_wrap=True, style=_style(event)) for event in self._shown_events()
         ]
-        return Group(*parts, *self._degraded(), *told)
+        legends: list[RenderableType] = [Text(), bar_legend(ascii_only), notes(state)]
+        servers: list[RenderableType] = [Text(), servers_table(state)] if state.servers else []
+        room = console.height - 1 - len(header) - len(degraded) - 2  # the last line stays free; gap and head of a table
+        rows, of_servers = len(state.workers), 2 + len(state.serving) if servers else 0
+        legends = legends if room >= rows + of_servers + len(legends) else []
+        servers = servers if room >= rows + of_servers else []
+        room -= len(legends) + (of_servers if servers else 0)
+        shown = rows if rows <= room else max(room - 1, 1)
+        more = [Text(f"and {rows - shown:,} more workers", style="dim")] if shown < rows else []
+        table = workers_table(state, console.width, ascii_only, shown)
+        told = told[-(room - rows) :] if room > rows else []
+        return Group(*header, Text(), table, *more, *servers, *legends, *degraded, *told)
 
-    def _degraded(self) -> list[Text]:
+    def _lasting(self) -> list[Degradation]:
         """What works less well than asked for right now, one entry for all roles that say the same."""
         entries = self._state.degradations.values()
-        lasting = [entry for entry in entries if entry.open_sources and entry.what != "stall"]  # a stall is an event
-        return [Text(f"degraded: {entry}", style="yellow") for entry in lasting[-DEGRADED_SHOWN:]]
+        return [entry for entry in entries if entry.open_sources and entry.what != "stall"][-DEGRADED_SHOWN:]
 
     def _shown_events(self) -> list[Line]:
         """The last events worth telling: the newest plan, and what several roles say counts once."""
@@ -95,28 +105,27 @@ class LiveView:
                 newest[subject] = event
         return list(newest.values())[-EVENTS_SHOWN:]
 
-    def _header(self) -> Text:
+    def _header(self, cut: OverflowMethod) -> list[Text]:
+        """A line each: name, how far the run is, figures, what is out of the ordinary, where Prometheus answers."""
         state, arbitrator = self._state, self._state.arbitrator
-        parts = [f"iteration {state.workers.iteration:,}", f"plan {arbitrator.plan_version}"]
-        parts.append(f"global batch {or_dash(state.workers.global_batch)}")
-        parts += [f"test {name} {shown(name, value)}" for name, value in self._newest_values().items()]
-        clock = [_clock_text(self._clock() - self._began)]
-        if (to_go_s := state.progress.time_to_go_s) is not None:
-            clock.append(f"about {_clock_text(to_go_s)} to go")
+        elapsed_s = self._clock() - self._began
+        lines = [Text(f"{state.run} ({state.policy})", style="bold")]
+        bar = progress_bar(state, self._console.options.ascii_only)
+        far = Text("  ".join((times(state, elapsed_s), *evaluated(state))))
+        lines.append(Text("  ").join([bar, far]) if bar else far)
+        sizes = (f"plan {arbitrator.plan_version}", f"global batch {or_dash(state.workers.global_batch)}")
+        lines.append(Text("  ".join([*figures(state), *sizes])))
+        unusual = []
         if arbitrator.safety_net:
-            clock.append(f"safety net: {arbitrator.safety_net}")
+            unusual.append(f"safety net: {arbitrator.safety_net}")
         if state.membership.too_few:
-            clock.append(f"waits for workers: {state.membership.too_few}")
-        text = Text(f"{state.run} ({state.policy})", style="bold")
-        text.append("\n" + "  ".join(parts) + "\n" + "  ".join(clock), style="not bold")
+            unusual.append(f"waits for workers: {state.membership.too_few}")
+        lines += [Text(words, style="yellow") for words in unusual]
         if arbitrator.prometheus:
-            text.append(f"\nprometheus: {arbitrator.prometheus}", style="dim not bold")
-        return text
-
-    def _newest_values(self) -> dict[str, float]:
-        """The newest accuracy where there is one, otherwise the newest of the first few named values."""
-        newest = {name: curve.last for name, curve in curves(self._state.progress.evaluations).items()}
-        return {name: newest[name] for name in main_names(newest)}
+            lines.append(Text(f"prometheus: {arbitrator.prometheus}", style="dim"))
+        for line in lines:
+            line.no_wrap, line.overflow = True, cut
+        return lines
 
     def _fresh_words(self) -> list[str]:
         """Notable events since the last call, oldest first; what has already left the state's memory is gone.
@@ -142,38 +151,10 @@ class LiveView:
         return f"degraded: {entry}" if entry and subject.kind == "degraded" else describe(event)
 
     def _plain_line(self) -> None:
-        state = self._state
-        workers = [state.workers[rank] for rank in sorted(state.workers)]
-        fields = {
-            "elapsed_s": f"{self._clock() - self._began:.0f}",
-            "iteration": str(state.workers.iteration),
-            "plan": str(state.arbitrator.plan_version),
-            "policy": state.policy.replace(", ", "/"),
-            "global_batch": or_dash(state.workers.global_batch),
-            "batch": _each(workers, lambda w: or_dash(w.batch_size)),
-            f"{state.counted}_per_s": _each(workers, lambda w: figure(w.samples_per_s, ".0f")),
-            "wait": _each(workers, lambda w: figure(w.shares.get("wait"), ".2f")),
-            "summed_MB_per_s": _each(workers, lambda w: figure(w.summed_bytes_per_s, ".2f", 1e-6)),
-            "loss": _each(workers, lambda w: figure(w.loss, ".3f")),
-            "state": _each(workers, lambda w: w.phase.replace(" ", "_").replace(",", "+")),
-        }
-        if not state.traffic.within_one_host:
-            fields |= {
-                "push_MB_per_s": _each(workers, lambda w: figure(w.network.push_bytes_per_s, ".2f", 1e-6)),
-                "pull_MB_per_s": _each(workers, lambda w: figure(w.network.pull_bytes_per_s, ".2f", 1e-6)),
-                "retransmits_per_s": _each(workers, lambda w: figure(w.retransmits_per_s, ".2f")),
-                "rtt_ms": _each(workers, lambda w: figure(w.network.rtt_s, ".3f", 1e3)),
-                "network_source": _each(workers, source),
-            }
-        for name, value in self._newest_values().items():
-            fields[f"test_{name}".replace(" ", "_")] = f"{value:.4f}" if name == ACCURACY else f"{value:.4g}"
-        if (to_go_s := state.progress.time_to_go_s) is not None:
-            fields["to_go_s"] = f"{to_go_s:.0f}"
-        if state.arbitrator.fallbacks:
-            fields["safety_net"] = str(state.arbitrator.fallbacks)
-        self._print(" ".join(f"{key}={value}" for key, value in fields.items()))
-        self._line_told = self._clock()
-        self._plan_told = state.arbitrator.plan_version
+        line = plain_line(self._state, self._clock() - self._began)
+        if line:
+            self._print(line)
+            self._line_told = self._clock()
 
     def _print(self, line: str) -> None:
         self._console.print(line, markup=False, highlight=False, soft_wrap=True)
@@ -191,17 +172,6 @@ def _subject(event: Line) -> _Subject | None:
     if event["kind"] not in ("degraded", "recovered"):
         return None
     return _Subject(event["kind"], str(event.get("what")), str(event.get("detail")))
-
-
-def _clock_text(seconds: float) -> str:
-    """`04:05`, from an hour on `1:04:05`."""
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes:02d}:{rest:02d}"
-
-
-def _each(workers: Sequence[WorkerState], cell: Callable[[WorkerState], str]) -> str:
-    return ",".join(cell(worker) for worker in workers)
 
 
 def _style(event: Line) -> str:

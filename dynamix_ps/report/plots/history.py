@@ -33,8 +33,8 @@ class WorkerSeries:
     window_mixed: list[bool] = field(default_factory=list)  # a switch or a stall lies inside
     part_us: dict[str, list[float]] = field(default_factory=lambda: {part: [] for part in TIME_PARTS})
     windows: list[int] = field(default_factory=list)  # their numbers
-    samples: list[int] = field(default_factory=list)  # that it trained in the window
-    global_samples: list[int] = field(default_factory=list)  # that all workers trained in it
+    samples: list[float] = field(default_factory=list)  # that it trained in the window
+    global_samples: list[float] = field(default_factory=list)  # that all workers trained in it
     global_batch: list[float] = field(default_factory=list)  # of an iteration over all workers, mean
     measured: dict[str, list[float]] = field(default_factory=lambda: {name: [] for name in MEASURED})
     sources: list[str] = field(default_factory=list)  # of the network values
@@ -156,12 +156,12 @@ def _add_window(worker: WorkerSeries, line: Line, elapsed: float) -> None:
     times = {part: 1e6 * ratio(number(line[f"{part}_s"]), line["global_samples"]) for part in TIME_PARTS}
     measured = {name: number(line.get(name)) for name in MEASURED}
     number_of, plan, total = line["window"], line["plan_version"], line["global_samples"] / line["iterations"]
-    samples = line["samples"]
+    samples, global_samples = number(line["samples"]), number(line["global_samples"])
     if worker.batch_sizes and line["batch_size"] != worker.batch_sizes[-1]:  # without a plan: others came or went
         worker.add_size(max(elapsed - number(line["duration_s"]), worker.batch_s[-1]), line["batch_size"])
     worker.windows.append(number_of)
     worker.samples.append(samples)
-    worker.global_samples.append(line["global_samples"])
+    worker.global_samples.append(global_samples)
     worker.window_plan.append(plan)
     worker.window_mixed.append(bool(line.get("flagged")))
     worker.window_s.append(elapsed)

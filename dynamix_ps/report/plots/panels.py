@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from dynamix_ps.report.plots import series
 from dynamix_ps.report.plots.history import History, WorkerSeries
-from dynamix_ps.report.plots.style import LEGEND_LIMIT, WORKER_COLOURS, finish, nothing, worker_lines, worker_style
-from dynamix_ps.run_record.evaluations import ACCURACY
+from dynamix_ps.report.plots.style import (
+    LEGEND_LIMIT,
+    OF_ALL_COLOUR,
+    WORKER_COLOURS,
+    finish,
+    nothing,
+    point_style,
+    worker_lines,
+    worker_style,
+)
+from dynamix_ps.run_record.evaluations import ACCURACY, MetricCurve
 
 PART_COLOURS = {"compute": "#0072b2", "push_pull": "#e69f00", "wait": "#d7d7d7", "input": "#009e73"}
 STACKED = ("input", "compute", "push_pull", "wait")  # from the axis outwards
@@ -27,6 +37,43 @@ def batch_sizes(axes: Any, history: History) -> None:
         axes.step(times, sizes, where="post", linewidth=1.8, label=f"worker {worker.rank}", **worker_style(worker))
     finish(axes, history, drawn, legend=len(history.workers) <= LEGEND_LIMIT)
     axes.set_ylim(bottom=0)
+
+
+def rates(axes: Any, history: History) -> None:
+    """Samples, or tokens, per second of every worker, and of all together."""
+    axes.set_ylabel(f"{history.counted}/s")
+    highest = worker_lines(axes, history, series.samples_per_s)
+    total = series.of_all(history)
+    if total.time_s:
+        style = {"color": OF_ALL_COLOUR, "linewidth": 1.8} | point_style(len(total.time_s))
+        axes.plot(total.time_s, total.samples_per_s, label="all workers", **style)
+    finish(axes, history, highest is not None, legend=len(history.workers) <= LEGEND_LIMIT)
+    axes.set_ylim(bottom=0)
+
+
+def loss(axes: Any, history: History) -> None:
+    """Loss of training over all workers, window by window."""
+    axes.set_ylabel("loss of training")
+    total = series.of_all(history)
+    is_known = any(math.isfinite(value) for value in total.loss)
+    if is_known:
+        style = {"color": WORKER_COLOURS[0], "linewidth": 1.6} | point_style(len(total.time_s))
+        axes.plot(total.time_s, total.loss, **style)
+    finish(axes, history, is_known, legend=False)
+
+
+def metric_over_iterations(axes: Any, history: History, metric: MetricCurve | None) -> None:
+    """One value of the evaluations; None: there is none."""
+    axes.set_xlabel("iteration")
+    axes.grid(color="#e5e5e5")
+    axes.set_axisbelow(True)
+    if metric is None:
+        nothing(axes)
+        return
+    axes.set_ylabel(f"test {metric.title}")
+    named = [point for point in history.evaluations if metric.name in point.values]
+    iterations = [point.iteration for point in named]
+    axes.plot(iterations, metric.values, "o-", color=WORKER_COLOURS[0], markersize=4)
 
 
 def evaluation(axes: Any, history: History) -> None:
@@ -99,12 +146,14 @@ def split_by_plan(axes: Any, history: History) -> None:
     axes.set_xlim(0, 1.03 * max([*left, 1.0]))
 
 
-def split_over_time(axes: Any, history: History, worker: WorkerSeries) -> None:
-    """Time per sample, or token, of one worker by part, window by window."""
-    axes.set_ylabel(f"worker {worker.rank}\n(µs per {history.one})")
-    if worker.window_s:
+def split_over_time(axes: Any, history: History, worker: WorkerSeries | None) -> None:
+    """Time per sample, or token, of one worker by part, window by window; None: there is no worker."""
+    if worker is not None:
+        axes.set_ylabel(f"worker {worker.rank}\n(µs per {history.one})")
+    if worker is not None and worker.window_s:
         times = [worker.batch_s[0] if worker.batch_s else 0.0, *worker.window_s]
         parts = [[worker.part_us[part][0], *worker.part_us[part]] for part in STACKED]
-        axes.stackplot(times, *parts, colors=[PART_COLOURS[part] for part in STACKED], step="pre")
-    finish(axes, history, bool(worker.window_s), legend=False)
+        names, colours = [PART_NAMES[part] for part in STACKED], [PART_COLOURS[part] for part in STACKED]
+        axes.stackplot(times, *parts, labels=names, colors=colours, step="pre")
+    finish(axes, history, worker is not None and bool(worker.window_s), legend=False)
     axes.set_ylim(bottom=0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import time
@@ -14,11 +15,12 @@ from dynamix_ps.report.plots import panels, style
 from dynamix_ps.report.plots import panels_measured as measured
 from dynamix_ps.report.plots.history import History, read_history
 from dynamix_ps.report.tensorboard import NOT_INSTALLED
-from dynamix_ps.run_record.evaluations import ACCURACY
+from dynamix_ps.run_record.evaluations import ACCURACY, curves
 from dynamix_ps.run_record.run_folder import RunFolder
 
 DOTS_PER_INCH = 130
 SPLIT_LIMIT = 12  # workers shown one above the other
+METRICS_LIMIT, METRICS_COLUMNS = 9, 3  # values of evaluations that are shown, and side by side
 
 
 def draw_plots(folder: RunFolder, config: Config) -> list[Path]:
@@ -60,14 +62,16 @@ def _figure_type() -> Callable[..., Any]:
     return Figure
 
 
-def _batch_sizes(figure: Any, history: History) -> None:
-    figure.set_size_inches(8, 4)
-    panels.batch_sizes(_titled(figure, "Batch size per worker", history), history)
-
-
 def _evaluation(figure: Any, history: History) -> None:
-    figure.set_size_inches(8, 4)
-    panels.evaluation(_titled(figure, _metric_title(history), history), history)
+    """Every recorded value over iterations, each in a picture of its own."""
+    metrics = list(curves(history.evaluations).values())[:METRICS_LIMIT]
+    columns = min(max(len(metrics), 1), METRICS_COLUMNS)
+    rows = -(-max(len(metrics), 1) // columns)
+    figure.set_size_inches(max(4.0 * columns, 8), 3.2 * rows + 0.8)
+    figure.suptitle(f"Evaluations on the test set: {history.title}")
+    every = list(figure.subplots(rows, columns, squeeze=False).flat)
+    for axes, metric in itertools.zip_longest(every, metrics):
+        panels.metric_over_iterations(axes, history, metric)
 
 
 def _metric_title(history: History) -> str:
@@ -76,30 +80,29 @@ def _metric_title(history: History) -> str:
 
 
 def _step_time(figure: Any, history: History) -> None:
-    """Time per sample or token. Left: first against last plan. Right: each worker over time."""
+    """Time per sample or token of each worker over time."""
     workers = list(history.workers.values())[:SPLIT_LIMIT]
     rows = max(len(workers), 1)
-    figure.set_size_inches(12, max(4.0, 1.4 * rows + 1.6))
+    figure.set_size_inches(8, max(4.0, 1.4 * rows + 1.6))
     figure.suptitle(f"Where the time of a {history.one} goes: {history.title}")
-    left, right = figure.subfigures(1, 2)
-    panels.split_by_plan(left.subplots(), history)
-    column = right.subplots(rows, 1, sharex=True, squeeze=False)
-    for axes, worker in zip(column[:, 0], workers, strict=False):
+    column = figure.subplots(rows, 1, sharex=True, squeeze=False)[:, 0]
+    for axes, worker in itertools.zip_longest(column, workers):
         panels.split_over_time(axes, history, worker)
         axes.label_outer()
-    if not workers:
-        panels.batch_sizes(column[0, 0], history)
+    style.common_legend(figure, column[:1])
 
 
 def _overview(figure: Any, history: History) -> None:
-    figure.set_size_inches(12, 7.5)
+    figure.set_size_inches(17, 7.5)
     figure.suptitle(history.title, fontweight="bold")
-    grid = figure.subplots(2, 2)
+    grid = figure.subplots(2, 3)
     for axes, title, draw in (
         (grid[0, 0], "Batch size per worker", panels.batch_sizes),
-        (grid[0, 1], _metric_title(history), panels.evaluation),
+        (grid[0, 1], f"{history.counted.capitalize()} per second", panels.rates),
+        (grid[0, 2], "Loss of training", panels.loss),
         (grid[1, 0], "Time spent waiting for other workers", panels.waiting),
         (grid[1, 1], f"Time per {history.one}, first and last plan", panels.split_by_plan),
+        (grid[1, 2], _metric_title(history), panels.evaluation),
     ):
         axes.set_title(title, loc="left")
         draw(axes, history)
@@ -143,12 +146,6 @@ def _measured(
         style.common_legend(figure, all_axes)
 
 
-def _titled(figure: Any, title: str, history: History) -> Any:
-    axes = figure.subplots()
-    axes.set_title(f"{title}: {history.title}", fontsize="medium", loc="left")
-    return axes
-
-
 def _degraded(folder: RunFolder, detail: str) -> None:
     event = {"time_s": time.time(), "source": "launcher", "kind": "degraded", "what": "plots", "detail": detail}
     with folder.events_file.open("a", encoding="utf-8") as file:
@@ -157,7 +154,6 @@ def _degraded(folder: RunFolder, detail: str) -> None:
 
 PLOTS: dict[str, Callable[[Any, History], None]] = {
     "overview": _overview,
-    "batch_sizes": _batch_sizes,
     "step_time": _step_time,
     "evaluation": _evaluation,
     "network": _network,

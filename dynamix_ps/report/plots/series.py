@@ -25,7 +25,7 @@ class OfAll:
 def of_all(history: History) -> OfAll:
     """Every window counts once: by the line of the lowest rank that reported it."""
     seen: set[int] = set()
-    points: list[tuple[float, int, float, float]] = []
+    points: list[tuple[float, float, float, float]] = []
     for worker in history.workers.values():
         columns = (worker.window_s, worker.windows, worker.global_samples, *_measured(worker))
         points += [
@@ -38,7 +38,7 @@ def of_all(history: History) -> OfAll:
     trained = itertools.accumulate(samples for _, samples, _, _ in points)
     return OfAll(
         [time_s for time_s, *_ in points],
-        list(map(float, trained)),
+        list(trained),
         [per_s for _, _, per_s, _ in points],
         [loss for *_, loss in points],
     )

@@ -11,6 +11,7 @@ from dynamix_ps.report.plots.history import History, WorkerSeries
 WORKER_COLOURS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#000000", "#b3a500")
 WORKER_STYLES = ("-", "--", ":", "-.")
 SERVER_COLOUR = "#777777"
+OF_ALL_COLOUR = "#999999"
 LEGEND_LIMIT = 16  # more workers than this are not named one by one
 FEW_POINTS = 8  # a line of fewer points shows them as dots
 

@@ -8,10 +8,12 @@ from typing import Any
 import pytest
 
 from dynamix_ps.rehearsal.outcome import read_outcome
+from dynamix_ps.report.page.run_page import write_page
 from dynamix_ps.report.plots.history import read_history
 from dynamix_ps.report.plots.plots import PLOTS, draw_plots
 from dynamix_ps.report.recorder import Recorder
 from dynamix_ps.report.run_report import report_run
+from dynamix_ps.report.summary import Outcome, write_summary
 from dynamix_ps.run_record.run_folder import RunFolder
 from tests.unit.synthetic_run import (
     START_S,
@@ -134,6 +136,7 @@ def test_all_plots_are_drawn_in_spite_of_all_these_lines(folder: RunFolder) -> N
     append(folder.journal_file, *OF_THE_ARBITRATOR)
     Recorder(folder, config(2), clock=lambda: START_S).close()
     assert {file.stem for file in draw_plots(folder, config(2))} == PLOTS.keys()
+    assert write_page(folder, config(2), write_summary(folder, config(2), Outcome(0, "all workers finished", "none")))
 
 
 def test_a_report_without_a_cluster_file_survives_damaged_first_lines(folder: RunFolder) -> None:

@@ -37,9 +37,10 @@ def recorder(folder: RunFolder) -> Recorder:
     return Recorder(folder, config(2))
 
 
-def terminal(width: int = 168, encoding: str = "utf-8") -> Console:
+def terminal(width: int = 168, encoding: str = "utf-8", height: int = 24) -> Console:
     file = io.TextIOWrapper(io.BytesIO(), encoding=encoding)
-    return Console(file=file, force_terminal=True, width=width, record=True, color_system=None, legacy_windows=False)
+    size = {"width": width, "height": height}
+    return Console(file=file, force_terminal=True, record=True, color_system=None, legacy_windows=False, **size)
 
 
 def drawn(recorder: Recorder, console: Console) -> str:
@@ -124,6 +125,46 @@ class TestTable:
         append(folder.worker_file(1), finished(1, 80, 80 * 64, 4.0))
         recorder.poll()
         assert "to go" not in drawn(recorder, terminal(80))
+
+    @pytest.mark.parametrize(("encoding", "bar"), [("utf-8", "━" * 7 + "─" * 9), ("ascii", "#" * 7 + "." * 9)])
+    def test_a_bar_with_percent_epoch_and_samples_per_second_of_all(
+        self, folder: RunFolder, recorder: Recorder, encoding: str, bar: str
+    ) -> None:
+        append(folder.worker_file(0), started(0), window(0, 0, epoch=1.258, trained_ratio=0.42))
+        append(folder.worker_file(1), started(1), window(1, 0, 16))
+        recorder.poll()
+        lines = drawn(recorder, terminal(80, encoding)).splitlines()
+        assert lines[1].startswith(f"{bar} 42 %  00:0")
+        assert lines[2].startswith("iteration 20  epoch 1.26  1,600 samples/s  plan 0  global batch 80")
+
+    def test_no_bar_where_the_script_names_no_end(self, folder: RunFolder, recorder: Recorder) -> None:
+        fill(folder, recorder)
+        assert drawn(recorder, terminal(80)).splitlines()[1].startswith("00:0")
+
+    def test_every_degradation_is_one_line(self, folder: RunFolder, recorder: Recorder) -> None:
+        line = {"kind": "degraded", "rank": 0, "time_s": 1.0}
+        for what in ("data", "network metrics"):
+            append(folder.worker_file(0), line | {"what": what, "detail": "a long reason " * 20})
+        recorder.poll()
+        lines = drawn(recorder, terminal(80)).splitlines()
+        assert [line.split()[1] for line in lines if "long reason" in line] == ["data", "network"]
+
+    @pytest.mark.parametrize("height", [24, 16])
+    @pytest.mark.parametrize("workers", [2, 8, 40])
+    def test_fits_the_rows_of_the_terminal(self, folder: RunFolder, workers: int, height: int) -> None:
+        recorder = Recorder(folder, config(workers))
+        for rank in range(workers):
+            detail = {"kind": "degraded", "time_s": 1.0, "what": f"thing {rank}", "detail": "x" * 200}
+            append(folder.worker_file(rank), started(rank), window(rank, 0, trained_ratio=0.1), detail | {"rank": rank})
+            append(folder.worker_file(rank), {"kind": "failed", "rank": rank, "time_s": 1.0, "error": "y" * 200})
+        append(folder.journal_file, links(0, [link(0)], [server(), server("scheduler")]))
+        recorder.poll()
+        lines = drawn(recorder, terminal(80, height=height)).splitlines()
+        assert len(lines) < height
+        shown = [line for line in lines if line.split()[:1] and line.split()[0].isdigit()]
+        more = [line for line in lines if line.startswith("and ")]
+        assert len(shown) == workers if not more else more == [f"and {workers - len(shown)} more workers"]
+        assert sum(line.startswith("degraded: ") for line in lines) == min(workers, 3)
 
     def test_before_the_first_line(self, recorder: Recorder) -> None:
         text = drawn(recorder, terminal())
@@ -243,31 +284,50 @@ class TestPlainLines:
         assert isinstance(console.file, io.StringIO)
         return console.file.getvalue().splitlines()
 
-    def test_every_ten_seconds(self, recorder: Recorder, console: Console, clock: Clock) -> None:
-        view = LiveView(recorder.state, console, clock)
-        for now_s in (0.0, 1.0, 9.0, 10.0, 15.0, 20.5):
-            clock.now_s = now_s
-            view.refresh()
-        assert [line.split()[0] for line in self.lines(console)] == ["elapsed_s=0", "elapsed_s=10", "elapsed_s=20"]
-
-    def test_on_every_plan_and_on_trouble(
+    def test_every_ten_seconds_and_none_before_training_begins(
         self, folder: RunFolder, recorder: Recorder, console: Console, clock: Clock
     ) -> None:
         view = LiveView(recorder.state, console, clock)
         view.refresh()
+        clock.now_s = 65.0
+        append(folder.worker_file(0), started(0))
+        recorder.poll()
+        view.refresh()
+        assert self.lines(console) == []
         fill(folder, recorder)
+        for now_s in (66.0, 67.0, 75.0, 76.0, 81.0, 86.5):
+            clock.now_s = now_s
+            view.refresh()
+        told = [line.split()[0] for line in self.lines(console) if not line.startswith("event")]
+        assert told == ["01:06", "01:16", "01:26"]
+
+    def test_a_line_says_how_far_the_run_is(self, folder: RunFolder, recorder: Recorder, console: Console) -> None:
+        view = LiveView(recorder.state, console, Clock())
+        for number in range(3):
+            values = {"trained_ratio": 0.1 * (number + 1), "epoch": 0.5, "global_loss": 0.25}
+            append(folder.worker_file(0), *([] if number else [started(0)]), window(0, number, **values))
+            append(folder.worker_file(1), *([] if number else [started(1)]), window(1, number, wait_s=0.1))
+        trouble = {"kind": "degraded", "rank": 1, "time_s": 1.0, "what": "arbitrator", "detail": "gone"}
+        append(folder.worker_file(0), plan_applied(0, 1, [80, 48]), evaluation(3, 0.8123))
+        append(folder.worker_file(1), plan_applied(1, 1, [80, 48]), trouble)
+        recorder.poll()
         view.refresh()
-        view.refresh()
-        _, trouble, line = self.lines(console)
-        assert trouble == "event degraded: arbitrator (worker-1): gone"
-        fields = dict(pair.split("=", 1) for pair in line.split(" "))
-        assert fields["batch"] == "80,48"
-        assert fields["plan"] == "1"
-        assert fields["wait"] == "0.30,0.30"
-        assert fields["state"] == "running,running"
-        assert fields["test_accuracy"] == "0.8123"
-        assert (fields["push_MB_per_s"], fields["network_source"]) == ("-,-", "-,-")
-        assert "\x1b" not in line
+        assert self.lines(console) == [
+            "event degraded: arbitrator (worker-1): gone",
+            "00:00, about 00:07 to go  30 % done  iteration 60  epoch 0.50  2,560 samples/s  test accuracy 81.23 %  "
+            "batch sizes 80 48 (plan 1)  waiting 20 %  loss 0.250",
+        ]
+
+    def test_a_line_names_the_workers_that_do_not_train(
+        self, folder: RunFolder, recorder: Recorder, console: Console
+    ) -> None:
+        fill(folder, recorder)
+        stall = {"kind": "stall", "rank": 0, "time_s": 2.0, "iteration": 2, "waited_s": 9, "missing": [1]}
+        append(folder.worker_file(0), stall)
+        append(folder.worker_file(1), {"kind": "failed", "rank": 1, "time_s": 2.0, "error": "no memory"})
+        recorder.poll()
+        LiveView(recorder.state, console, Clock()).refresh()
+        assert self.lines(console)[-1].endswith("  worker 0 waits for 1  worker 1 failed")
 
     def test_the_same_trouble_of_many_is_told_once_until_it_is_over(
         self, folder: RunFolder, recorder: Recorder, console: Console
@@ -281,32 +341,11 @@ class TestPlainLines:
         lost = "event degraded: network metrics on 6 roles: eBPF: not permitted; run as root"
         assert told == [lost, "event recovered: network metrics (worker-0): eBPF again", lost]
 
-    def test_measured_values(self, folder: RunFolder, recorder: Recorder, console: Console, clock: Clock) -> None:
-        fill_measured(folder, recorder)
-        LiveView(recorder.state, console, clock).refresh()
-        fields = dict(pair.split("=", 1) for pair in self.lines(console)[-1].split(" "))
-        assert (fields["push_MB_per_s"], fields["pull_MB_per_s"]) == ("12.00,12.00", "0.50,0.50")
-        assert (fields["retransmits_per_s"], fields["rtt_ms"]) == ("5.50,5.50", "0.250,0.250")
-        assert fields["network_source"] == "ebpf,ebpf"
-        assert fields["summed_MB_per_s"] == "25.00,25.00"
-        on_one_host(folder, recorder)
-        with LiveView(recorder.state, console, clock):
-            pass
-        fields = dict(pair.split("=", 1) for pair in self.lines(console)[-1].split(" "))
-        assert fields["summed_MB_per_s"] == "25.00,25.00"
-        assert not fields.keys() & {"push_MB_per_s", "pull_MB_per_s", "retransmits_per_s", "rtt_ms", "network_source"}
-
-    def test_last_word_at_the_end(self, recorder: Recorder, console: Console, clock: Clock) -> None:
+    def test_last_word_at_the_end(self, folder: RunFolder, recorder: Recorder, console: Console, clock: Clock) -> None:
+        fill(folder, recorder)
         with LiveView(recorder.state, console, clock) as view:
             view.refresh()
-        assert len(self.lines(console)) == 2
-
-    def test_states_have_no_spaces(self, folder: RunFolder, recorder: Recorder, console: Console, clock: Clock) -> None:
-        append(folder.worker_file(0), started(0))
-        append(folder.worker_file(0), {"kind": "stall", "rank": 0, "iteration": 2, "waited_s": 9, "missing": [1, 2]})
-        recorder.poll()
-        LiveView(recorder.state, console, clock).refresh()
-        assert "state=waits_for_1+_2,starting" in self.lines(console)[-1]
+        assert [line.split()[0] for line in self.lines(console)] == ["00:00", "00:00"]
 
 
 def test_the_safety_net_is_shown_once_it_acted(folder: RunFolder, recorder: Recorder) -> None:

@@ -8,17 +8,23 @@ import json
 import math
 import re
 from collections.abc import Iterator
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
-from dynamix_ps.config.schema import Config
+from dynamix_ps.cli.main import cli
+from dynamix_ps.config.load import dump_config
+from dynamix_ps.config.schema import BatchBounds, Config
+from dynamix_ps.errors import UsageError
 from dynamix_ps.report.page import run_page
 from dynamix_ps.report.page.charts import Bars, Chart, ChartCurve, charts_of_run, drawn
 from dynamix_ps.report.plots.history import read_history
+from dynamix_ps.report.plots.series import of_all
 from dynamix_ps.report.recorder import Recorder
-from dynamix_ps.report.run_report import write_report
+from dynamix_ps.report.run_report import compare_runs, write_report
 from dynamix_ps.report.summary import Outcome
 from dynamix_ps.run_record.run_folder import RunFolder
 from tests.browser import Browser
@@ -57,6 +63,11 @@ def run(folder: RunFolder) -> RunFolder:
     whole_run(folder)
     Recorder(folder, config(3)).close()
     return folder
+
+
+@pytest.fixture
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Browser:
+    return Browser(tmp_path_factory.mktemp("browser"))
 
 
 class TestCurves:
@@ -169,10 +180,6 @@ class TestWords:
 
 @pytest.mark.slow
 class TestInABrowser:
-    @pytest.fixture
-    def browser(self, tmp_path_factory: pytest.TempPathFactory) -> Browser:
-        return Browser(tmp_path_factory.mktemp("browser"))
-
     @pytest.mark.parametrize("width", [390, 1280])
     def test_opens_from_disk_without_an_error_and_draws_every_curve(
         self, run: RunFolder, browser: Browser, width: int
@@ -217,3 +224,57 @@ def test_a_long_run_of_many_workers_stays_below_two_megabytes(folder: RunFolder)
         lines = (window(rank, number, 64 + number % 7, time_s=START_S + number) for number in range(150))
         append(folder.worker_file(rank), started(rank), *lines, finished(rank, 3000, 1000, 150.0))
     assert len(write(folder, config(40))) < LIMIT_BYTES
+
+
+class TestTwoRuns:
+    def other(self, base: Path, **settings: Any) -> RunFolder:
+        """A run of five workers that has ended."""
+        folder = RunFolder.create(base, "other", datetime(2026, 1, 3, tzinfo=timezone.utc), "cd34")
+        folder.config_file.write_text(dump_config(config(5, seed=7, **settings)))
+        whole_run(folder, workers=5)
+        return folder
+
+    def test_curves_of_both_and_what_differs(self, run: RunFolder, tmp_path: Path) -> None:
+        run.config_file.write_text(dump_config(config(3)))
+        before = sorted(file.name for file in run.path.iterdir())
+        page = compare_runs(run, self.other(tmp_path))
+        assert page == tmp_path / "other-20260103T000000Z-cd34" / "compared-with-demo-20260102T030405Z-ab12.html"
+        assert sorted(file.name for file in run.path.iterdir()) == before
+        charts = charts_in(page.read_text())
+        for title, name in (("Samples per second", "samples_per_s"), ("Loss of training over samples", "loss")):
+            first, second = charts[title]["curves"]
+            assert [first["name"], second["name"]] == ["first", "second"]
+            total = of_all(read_history(run, config(3)))
+            assert first["y"] == pytest.approx(getattr(total, name), rel=1e-5)
+        assert charts["Global batch"]["curves"][1]["y"] == [5 * 64] * 30
+        words = words_of(page.read_text())
+        assert "The second run: other-20260103T000000Z-cd34." in words
+        assert "The second run trains" in words and "times the samples/s of the first" in words
+        assert "seed 0 7" in words
+        assert "cluster.workers.4.batch - 64" in words and "window" not in words.partition("Settings that differ")[2]
+
+    def test_of_one_metric_only_those_that_have_it(self, run: RunFolder, tmp_path: Path) -> None:
+        other = self.other(tmp_path)
+        append(run.worker_file(0), evaluation(3, 0.0, values={"mae": 3.0}, higher_is_better={"mae": False}))
+        charts = charts_in(compare_runs(other, run).read_text())
+        assert len(charts["Accuracy on the test set"]["curves"]) == 2
+
+    def test_what_cannot_be_compared_is_refused(self, run: RunFolder, tmp_path: Path) -> None:
+        with pytest.raises(UsageError, match="cannot be compared with itself"):
+            compare_runs(run, run)
+        tokens = self.other(tmp_path, batch=BatchBounds.model_validate({"unit": "tokens"}))
+        with pytest.raises(UsageError, match=r"batch sizes in samples, .* in tokens"):
+            compare_runs(run, tokens)
+
+    def test_the_command(self, run: RunFolder, tmp_path: Path) -> None:
+        other = self.other(tmp_path)
+        arguments = ["report", str(run.path), str(other.path)]
+        done = CliRunner().invoke(cli, arguments, catch_exceptions=False)
+        assert done.output == f"page: {other.path}/compared-with-{run.path.name}.html\n"
+        assert CliRunner().invoke(cli, [*arguments, "-c", "file.yaml"]).exit_code == 2
+
+    @pytest.mark.slow
+    def test_in_a_browser(self, run: RunFolder, tmp_path: Path, browser: Browser) -> None:
+        shown = browser.show(f"file://{compare_runs(run, self.other(tmp_path))}")
+        assert shown.console == []
+        assert len(re.findall(r'<path d="M', shown.dom)) == 2 * 6

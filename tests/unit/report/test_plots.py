@@ -1,4 +1,5 @@
 import json
+import math
 from typing import Any
 
 import pytest
@@ -145,6 +146,29 @@ def test_a_global_batch_that_grows_does_not_look_like_a_slow_down(folder: RunFol
         append(folder.worker_file(0), window(0, number, **times))
     first, second = read_history(folder, config(1)).workers[0].part_us["compute"]
     assert first == pytest.approx(second)
+
+
+def test_overview_shows_rates_and_loss_of_all(folder: RunFolder) -> None:
+    for rank, size in ((0, 96), (1, 32)):
+        lines = (window(rank, n, size, global_samples=128 * WINDOW, global_loss=[2.0, None, 1.0][n]) for n in range(3))
+        append(folder.worker_file(rank), started(rank), *lines)
+    figure = Figure()
+    plots.PLOTS["overview"](figure, read_history(folder, config(2)))
+    pictures = {axes.get_title(loc="left"): axes.get_lines() for axes in figure.axes}
+    rates = {line.get_label(): list(line.get_ydata()) for line in pictures["Samples per second"]}
+    assert rates == {"worker 0": [1920.0] * 3, "worker 1": [640.0] * 3, "all workers": [2560.0] * 3}
+    (loss,) = pictures["Loss of training"]
+    assert list(loss.get_ydata()) == pytest.approx([2.0, math.nan, 1.0], nan_ok=True)
+
+
+def test_every_value_of_the_evaluations_has_a_picture(folder: RunFolder) -> None:
+    append(folder.worker_file(0), started(0), evaluation(1, 0.5), evaluation(2, 0.7), evaluation(3, 0.8))
+    figure = Figure()
+    plots.PLOTS["evaluation"](figure, read_history(folder, config(1)))
+    accuracy, loss = figure.axes
+    (line,) = accuracy.get_lines()
+    assert (list(line.get_xdata()), list(line.get_ydata())) == ([20, 40, 60], [0.5, 0.7, 0.8])
+    assert loss.get_ylabel() == "test loss (lower is better)"
 
 
 class TestMeasured:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from dynamix_ps.cli import report as report_command
+from dynamix_ps.cli.records import report as report_command
 from dynamix_ps.config.load import dump_config, load_config
 from dynamix_ps.errors import UsageError
 from dynamix_ps.report import run_report

@@ -449,11 +449,11 @@ class TestDegraded:
 
 def test_page_shows_plots_overview_first(folder: RunFolder) -> None:
     whole_run(folder)
-    for name in ("evaluation", "overview", "batch_sizes"):
+    for name in ("evaluation", "overview", "gradients"):
         (folder.plots_dir / f"{name}.png").write_bytes(b"png")
     write_summary(folder, config(), GOOD)
     page = folder.summary_md.read_text()
-    assert page.index("plots/overview.png") < page.index("plots/batch_sizes.png") < page.index("plots/evaluation.png")
+    assert page.index("plots/overview.png") < page.index("plots/evaluation.png") < page.index("plots/gradients.png")
     assert "| 0 | finished |" in page
 
 
