@@ -24,7 +24,7 @@ from dynamix_ps.metrics.network.probe.protocol import DEFAULT_SOCKET
 from dynamix_ps.other_launchers.attempts import agent_of_this_process
 from dynamix_ps.other_launchers.job import StartedJob
 from dynamix_ps.other_launchers.job_config import Wish
-from dynamix_ps.other_launchers.meeting import Meeting
+from dynamix_ps.other_launchers.meeting import JobProcess, Meeting
 from dynamix_ps.other_launchers.place import LOOPBACK, meeting_place
 from dynamix_ps.packages import installed_version
 from dynamix_ps.rpc.fork import SWITCH as GRPC_FORK_SWITCH
@@ -44,28 +44,21 @@ def adopt(started: StartedProcess) -> Adopted:
         TimedOut: some processes have not come.
     """
     place = meeting_place(started, os.environ)
-    meeting = Meeting(place)
-    meeting.claim(f"process {os.getpid()}")
-    me: dict[str, Any] = {
-        "address": _address_towards(place.host),
-        "machine": _machine(),
-        "pid": os.getpid(),
-        "agent": agent_of_this_process(),
-        "version": installed_version("dynamix-ps"),
-    }
-    meeting.say("process", me)
+    me = JobProcess(
+        os.getpid(), _machine(), _address_towards(place.host), agent_of_this_process(), installed_version("dynamix-ps")
+    )
+    meeting = Meeting(place, me)
+    addresses = [one.address for one in meeting.processes]
     if place.rank == 0:
         try:
-            processes = meeting.said_by_all("process")
-            _check_versions([one["version"] for one in processes])
-            address = _reached(me["address"], [one["address"] for one in processes])
-            port, arbitrator_port = _free_ports(place.size, address)
+            _check_versions([one.version for one in meeting.processes])
+            address = _reached(me.address, addresses)
+            meeting.say("root", [address, *_free_ports(place.size, address)])
         except DynamixError as error:
             meeting.refuse(error)
             raise
-        meeting.say("root", [address, port, arbitrator_port, processes])
-    address, port, arbitrator_port, processes = meeting.said_by("root", 0)
-    own = _reached(me["address"], [one["address"] for one in processes])
+    address, port, arbitrator_port = meeting.said_by("root", 0)
+    own = _reached(me.address, addresses)
     os.environ.update(
         {
             "DMLC_ROLE": "worker",
@@ -82,7 +75,7 @@ def adopt(started: StartedProcess) -> Adopted:
         os.environ.setdefault(variables.PROBE, NO_PROBE)
     os.environ.setdefault(GRPC_FORK_SWITCH, "0")  # before the script can import gRPC
     take_place(os.environ)
-    return Adopted(StartedJob(place, processes, (address, arbitrator_port)), meeting)
+    return Adopted(StartedJob(place, meeting.processes, (address, arbitrator_port)), meeting)
 
 
 class Adopted:

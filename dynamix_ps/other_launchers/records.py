@@ -14,7 +14,6 @@ from dynamix_ps.config import variables
 from dynamix_ps.config.load import load_config
 from dynamix_ps.config.schema import Config
 from dynamix_ps.errors import JobFailed
-from dynamix_ps.launch.job.run import EXPOSED
 from dynamix_ps.launch.job.watch_events import WatchEvents
 from dynamix_ps.metrics.network.monitor import IN_WORDS, NO_PROBE, WHAT
 from dynamix_ps.metrics.network.probe.protocol import DEFAULT_SOCKET
@@ -35,6 +34,10 @@ if TYPE_CHECKING:
 
 _LATE_S = 10.0  # for records of other machines, after the workers here have ended
 NOT_PROBED = f"eBPF: no probe at {DEFAULT_SOCKET}, and other launchers start none; using {IN_WORDS['sockdiag']}"
+UNENCRYPTED = (
+    "calls between hosts go unencrypted: other launchers make no certificates; to encrypt them, set DYNAMIX_TLS on "
+    "each host to its folder from `dynamix certificates`"
+)
 NOT_EMULATED = "none: the machines are as they are"
 
 
@@ -49,7 +52,7 @@ def keep_records(duty: Duty, workers: WorkerProcesses) -> int:
     recorder = Recorder(folder, config)
     recorder.event(LAUNCH, roles=[f"worker-{rank}" for rank in range(len(config.cluster.workers))], **duty.launch)
     if duty.exposed:
-        recorder.event("degraded", what="encryption", detail=EXPOSED)
+        recorder.event("degraded", what="encryption", detail=UNENCRYPTED)
     if config.metrics.network == "auto" and config.mode != "off" and variables.get(variables.PROBE) == NO_PROBE:
         recorder.event("degraded", what=WHAT, detail=NOT_PROBED)
     receiving = _receiving(duty, folder)

@@ -94,3 +94,17 @@ def test_a_cluster_file_that_needs_our_launcher_is_refused(tmp_path: Path) -> No
     assert code != 0
     for said in ("names 3 workers, and this job has 2", "comm: is byteps", "env: the processes run already"):
         assert said in output
+
+
+def test_a_job_that_is_started_again_goes_on_from_its_checkpoint(tmp_path: Path) -> None:
+    fails = "assert rank == 0 or run.iteration < 60 or os.environ['TORCHELASTIC_RESTART_COUNT'] == '1', 'once'"
+    inside = f"run.save() if run.iteration == 40 else None; {fails}"
+    before = "print('attempt', os.environ['TORCHELASTIC_RESTART_COUNT'], flush=True)"
+    file = training(tmp_path, before=before, inside=inside)
+    [(code, output)] = job([(*TWO[:-2], "--max-restarts", "1", *TWO[-2:], str(file))], tmp_path)
+    assert code == 0, output
+    assert output.count("attempt 1") == 2
+    summary = summary_of(run_of(tmp_path))
+    assert summary["exit_code"] == 0
+    assert summary["resumed"]["iteration"] == 40
+    assert len(list((tmp_path / "runs").glob("run-*"))) == 2
