@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from pathlib import Path
 
 import pytest
@@ -9,9 +11,14 @@ import pytest
 from dynamix_ps.config.load import load_config
 from dynamix_ps.errors import ConfigError
 from tests.cases.test_launched import SCRIPT, check_results
-from tests.integration.other_launchers.jobs import TORCHRUN, check_adapted, job, run_of, summary_of, training
+from tests.integration.other_launchers.jobs import TORCHRUN, check_adapted, job, run_of, started, summary_of, training
+from tests.launching import read_until
 
 pytestmark = [pytest.mark.timeout(120), pytest.mark.slow]
+ENDS = [
+    (signal.SIGTERM, 130, "the workers were told to end by SIGTERM"),
+    (signal.SIGKILL, 4, "worker-0 ended before the training was over: by a signal, or by an error before it began"),
+]
 TWO = (*TORCHRUN, "--standalone", "--nproc-per-node", "2")
 
 
@@ -36,6 +43,15 @@ def test_sizes_adapt_and_a_summary_is_left(tmp_path: Path) -> None:
     assert (config.policy.name, config.bounds(1), config.initial_sizes()) == ("pid", (4, 48), (16, 16))
 
 
+def test_worker_0_may_prepare_before(tmp_path: Path) -> None:
+    """The workers meet there, and agree on sizes in attach()."""
+    before = "place = dynamix.before_all(lambda: open('prepared', 'x').close()); assert os.path.exists('prepared')"
+    after = "assert (place.rank, place.size) == (rank, 2)"
+    [(code, output)] = job([(*TWO, str(training(tmp_path, before=before, after=after)))], tmp_path)
+    assert code == 0, output
+    check_adapted(run_of(tmp_path))
+
+
 @pytest.mark.parametrize("place", ["before", "after"])
 def test_a_script_may_have_a_process_group_of_its_own(place: str, tmp_path: Path) -> None:
     lines = (
@@ -56,6 +72,23 @@ def test_an_error_on_one_worker_ends_all(tmp_path: Path) -> None:
     summary = summary_of(run_of(tmp_path))
     assert summary["exit_code"] == 4
     assert "worker-1 failed: broken here" in summary["reason"]
+
+
+@pytest.mark.parametrize(("number", "exit_code", "said"), ENDS)
+def test_a_training_that_is_ended_leaves_a_summary_and_nothing_else(
+    number: signal.Signals, exit_code: int, said: str, tmp_path: Path
+) -> None:
+    """By SIGTERM to torchrun, in order as the script saves checkpoints, or because the process of rank 0 is killed."""
+    tells = "print('trains', rank, os.getpid(), flush=True) if run.iteration == 5 else None"
+    file = training(tmp_path, inside=f"run.save() if run.iteration == 4 else None; {tells}")
+    with started([(*TWO, str(file))], tmp_path) as [process]:
+        seen = read_until(process, "trains 0 ")
+        victim = int(seen.split("trains 0 ")[1].split()[0]) if number == signal.SIGKILL else process.pid
+        os.kill(victim, number)
+        process.communicate(timeout=60)
+        assert process.returncode != 0
+        summary = summary_of(run_of(tmp_path))
+    assert (summary["exit_code"], summary["reason"]) == (exit_code, said)
 
 
 @pytest.mark.parametrize(
