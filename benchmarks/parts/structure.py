@@ -57,7 +57,7 @@ class Limit(NamedTuple):
 
 LIMITS = {
     "lines of the product": Limit(70_300, 58_000),
-    "lines of its core": Limit(55_350, 42_000),
+    "lines of its core": Limit(55_400, 42_000),
     "lines of benchmarks": Limit(22_875, 20_000),
     "lines of tests": Limit(82_300, 60_000),
     "depth of inheritance": Limit(2, 2),

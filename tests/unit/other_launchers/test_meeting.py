@@ -46,7 +46,8 @@ def met(of: list[MeetingPlace], work: Callable[[Meeting], Any] = lambda meeting:
         return meeting, work(meeting)
 
     with ThreadPoolExecutor(len(of)) as pool:
-        return [result for _, result in pool.map(enter, of)]
+        results = list(pool.map(enter, of))  # rank 0's store stays until all are done
+    return [result for _, result in results]
 
 
 def test_all_know_all_and_hear_what_each_says() -> None:
