@@ -48,17 +48,16 @@ def adopt(started: StartedProcess) -> Adopted:
         os.getpid(), _machine(), _address_towards(place.host), agent_of_this_process(), installed_version("dynamix-ps")
     )
     meeting = Meeting(place, me)
-    addresses = [one.address for one in meeting.processes]
     if place.rank == 0:
         try:
             _check_versions([one.version for one in meeting.processes])
-            address = _reached(me.address, addresses)
+            address = _reached(me, meeting.processes)
             meeting.say("root", [address, *_free_ports(place.size, address)])
         except DynamixError as error:
             meeting.refuse(error)
             raise
     address, port, arbitrator_port = meeting.said_by("root", 0)
-    own = _reached(me.address, addresses)
+    own = _reached(me, meeting.processes)
     os.environ.update(
         {
             "DMLC_ROLE": "worker",
@@ -155,11 +154,13 @@ def _address_towards(host: str) -> str:
         ) from error
 
 
-def _reached(own: str, all_addresses: Sequence[str]) -> str:
-    """The address under which the others reach this process: not a loopback one, if others are elsewhere."""
-    elsewhere = [address for address in all_addresses if not ipaddress.ip_address(address).is_loopback]
-    if not ipaddress.ip_address(own).is_loopback:
-        return own
+def _reached(me: JobProcess, processes: Sequence[JobProcess]) -> str:
+    """The address under which the others reach this process: a loopback one if all are here, and no such one if not."""
+    if {(one.machine, one.address) for one in processes} == {(me.machine, me.address)}:
+        return LOOPBACK
+    elsewhere = [one.address for one in processes if not ipaddress.ip_address(one.address).is_loopback]
+    if not ipaddress.ip_address(me.address).is_loopback:
+        return me.address
     return _address_towards(elsewhere[0]) if elsewhere else LOOPBACK
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 from pathlib import Path
@@ -10,7 +11,7 @@ import pytest
 
 from dynamix_ps.config.load import load_config
 from dynamix_ps.errors import ConfigError
-from tests.cases.test_launched import SCRIPT, check_results
+from tests.cases.test_launched import CHILDREN, SCRIPT, check_results
 from tests.integration.other_launchers.jobs import TORCHRUN, check_adapted, job, run_of, started, summary_of, training
 from tests.launching import read_until
 
@@ -141,3 +142,20 @@ def test_a_job_that_is_started_again_goes_on_from_its_checkpoint(tmp_path: Path)
     assert summary["exit_code"] == 0
     assert summary["resumed"]["iteration"] == 40
     assert len(list((tmp_path / "runs").glob("run-*"))) == 2
+
+
+def test_a_process_that_a_worker_starts_is_refused(tmp_path: Path) -> None:
+    """Also one without our variables: it has those of torchrun."""
+    (tmp_path / "cluster.yaml").write_text(
+        "comm: gloo\nbatch: {min: 1}\ncluster: {workers: [{batch: 24}, {batch: 8}]}\n"
+    )
+    [(code, output)] = job([(*TWO, *CHILDREN)], tmp_path, [{"DYNAMIX_CONFIG": "cluster.yaml"}])
+    assert code == 0, output
+    second = json.loads((tmp_path / "result-1.json").read_text())
+    found, pid = second["found"], second["pid"]
+    assert found["alone"].startswith(
+        f"2 error: process {pid} takes part as rank 1 already, and a worker is one process"
+    )
+    for way in ("spawn", "fork", "os.fork"):
+        assert found[way].startswith(f"process {pid} is worker 1 already"), found
+    run_of(tmp_path)
