@@ -68,7 +68,11 @@ def _of_build(name: str, meaning: str, read_in: str) -> Variable:
 _BYTEPS = "BytePS"
 
 VARIABLES: tuple[Variable, ...] = (
-    _of_run(CONFIG, "Path of the cluster file that the role reads.", "worker_hooks, server_hooks, arbitrator"),
+    _of_run(
+        CONFIG,
+        "Path of the cluster file that the role reads. Under another launcher, such as torchrun, rank 0 reads it.",
+        "worker_hooks, server_hooks, arbitrator, other_launchers",
+    ),
     _of_run(RUN_DIR, "The run folder.", "worker_hooks, server_hooks, arbitrator"),
     _of_run(
         RUN_ID,
@@ -88,7 +92,7 @@ VARIABLES: tuple[Variable, ...] = (
         "`tls.key`. `off`: calls stay on the machine, or the cluster file says `insecure`.",
         "worker_hooks, server_hooks, arbitrator",
     ),
-    _of_run(RESUME, "Checkpoint from which a worker goes on.", "worker_hooks"),
+    _of_run(RESUME, "Checkpoint from which a worker goes on.", "worker_hooks, other_launchers"),
     _of_run(
         SLOWDOWN, "Factor of at least 1 by which the hook stretches compute time, to emulate a speed.", "worker_hooks"
     ),

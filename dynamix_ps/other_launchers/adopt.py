@@ -24,7 +24,7 @@ from dynamix_ps.metrics.network.probe.protocol import DEFAULT_SOCKET
 from dynamix_ps.other_launchers.attempts import agent_of_this_process
 from dynamix_ps.other_launchers.job import StartedJob
 from dynamix_ps.other_launchers.job_config import Wish
-from dynamix_ps.other_launchers.meeting import Meeting
+from dynamix_ps.other_launchers.meeting import JobProcess, Meeting
 from dynamix_ps.other_launchers.place import LOOPBACK, meeting_place
 from dynamix_ps.packages import installed_version
 from dynamix_ps.rpc.fork import SWITCH as GRPC_FORK_SWITCH
@@ -44,28 +44,20 @@ def adopt(started: StartedProcess) -> Adopted:
         TimedOut: some processes have not come.
     """
     place = meeting_place(started, os.environ)
-    meeting = Meeting(place)
-    meeting.claim(f"process {os.getpid()}")
-    me: dict[str, Any] = {
-        "address": _address_towards(place.host),
-        "machine": _machine(),
-        "pid": os.getpid(),
-        "agent": agent_of_this_process(),
-        "version": installed_version("dynamix-ps"),
-    }
-    meeting.say("process", me)
+    me = JobProcess(
+        os.getpid(), _machine(), _address_towards(place.host), agent_of_this_process(), installed_version("dynamix-ps")
+    )
+    meeting = Meeting(place, me)
     if place.rank == 0:
         try:
-            processes = meeting.said_by_all("process")
-            _check_versions([one["version"] for one in processes])
-            address = _reached(me["address"], [one["address"] for one in processes])
-            port, arbitrator_port = _free_ports(place.size, address)
+            _check_versions([one.version for one in meeting.processes])
+            address = _reached(me, meeting.processes)
+            meeting.say("root", [address, *_free_ports(place.size, address)])
         except DynamixError as error:
             meeting.refuse(error)
             raise
-        meeting.say("root", [address, port, arbitrator_port, processes])
-    address, port, arbitrator_port, processes = meeting.said_by("root", 0)
-    own = _reached(me["address"], [one["address"] for one in processes])
+    address, port, arbitrator_port = meeting.said_by("root", 0)
+    own = _reached(me, meeting.processes)
     os.environ.update(
         {
             "DMLC_ROLE": "worker",
@@ -82,7 +74,7 @@ def adopt(started: StartedProcess) -> Adopted:
         os.environ.setdefault(variables.PROBE, NO_PROBE)
     os.environ.setdefault(GRPC_FORK_SWITCH, "0")  # before the script can import gRPC
     take_place(os.environ)
-    return Adopted(StartedJob(place, processes, (address, arbitrator_port)), meeting)
+    return Adopted(StartedJob(place, meeting.processes, (address, arbitrator_port)), meeting)
 
 
 class Adopted:
@@ -162,11 +154,13 @@ def _address_towards(host: str) -> str:
         ) from error
 
 
-def _reached(own: str, all_addresses: Sequence[str]) -> str:
-    """The address under which the others reach this process: not a loopback one, if others are elsewhere."""
-    elsewhere = [address for address in all_addresses if not ipaddress.ip_address(address).is_loopback]
-    if not ipaddress.ip_address(own).is_loopback:
-        return own
+def _reached(me: JobProcess, processes: Sequence[JobProcess]) -> str:
+    """The address under which the others reach this process: a loopback one if all are here, and no such one if not."""
+    if {(one.machine, one.address) for one in processes} == {(me.machine, me.address)}:
+        return LOOPBACK
+    elsewhere = [one.address for one in processes if not ipaddress.ip_address(one.address).is_loopback]
+    if not ipaddress.ip_address(me.address).is_loopback:
+        return me.address
     return _address_towards(elsewhere[0]) if elsewhere else LOOPBACK
 
 

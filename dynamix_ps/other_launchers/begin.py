@@ -73,7 +73,7 @@ def begin_run(job: StartedJob, wishes: Sequence[Wish]) -> dict[str, Any]:
         launch={
             "launcher": job.place.launcher,
             "attempt": job.place.attempt,
-            "agents": sorted({one["agent"] for one in job.processes}),
+            "agents": sorted({one.agent for one in job.processes}),
             "resume": resume and str(resume),
         },
         argv=sys.argv,
@@ -110,17 +110,17 @@ def begin_mirror(job: StartedJob, begun: Mapping[str, Any]) -> tuple[str, str]:
 
 def _checkpoint(job: StartedJob, run_dir: Path) -> Path | None:
     """Where training goes on. Raises EnvironmentNotReady where the user names a file that is not there."""
-    if job.place.attempt:
-        found = checkpoint_of_earlier_attempt(run_dir, job.processes[0]["agent"])
-        if found is None:
+    if job.place.starts_again:
+        found = checkpoint_of_earlier_attempt(run_dir, job.processes[0].agent)
+        if found is not None:
+            return found
+        if job.place.attempt:
             print(
                 f"note: {job.place.launcher} has started the job again, and the attempt before has left no checkpoint "
                 f"in {run_dir.absolute()}: training begins anew; run.save() and checkpoint_every leave some",
                 file=sys.stderr,
                 flush=True,
             )
-            return _named_checkpoint()
-        return found
     return _named_checkpoint()
 
 

@@ -14,7 +14,10 @@ from dynamix_ps.other_launchers.workers_here import WorkerProcesses
 
 
 def main() -> int:
-    duty = Duty.from_json(sys.stdin.buffer.readline())
+    told = sys.stdin.buffer.readline()
+    if not told:
+        return 0  # the worker is gone already
+    duty = Duty.from_json(told)
     workers = WorkerProcesses(duty)
     if sys.argv[1:] == ["records"]:
         from dynamix_ps.other_launchers.records import keep_records

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
+from dynamix_ps.other_launchers.meeting import JobProcess
 from dynamix_ps.other_launchers.place import MeetingPlace
 
 
@@ -18,7 +18,7 @@ class StartedJob:
     """
 
     place: MeetingPlace
-    processes: Sequence[Any]
+    processes: Sequence[JobProcess]
     arbitrator: tuple[str, int]
 
     @property
@@ -26,15 +26,15 @@ class StartedJob:
         """The ranks on each machine. The first one is that of rank 0."""
         found: dict[str, list[int]] = {}
         for rank, process in enumerate(self.processes):
-            found.setdefault(process["machine"], []).append(rank)
+            found.setdefault(process.machine, []).append(rank)
         return found
 
     @property
     def ranks_here(self) -> list[int]:
         """The ranks on the machine of this process, in rising order; the first one starts what is there once."""
-        return self.machines[self.processes[self.place.rank]["machine"]]
+        return self.machines[self.processes[self.place.rank].machine]
 
     @property
     def pids_here(self) -> dict[int, int]:
         """The number of each process on this machine, by rank."""
-        return {rank: self.processes[rank]["pid"] for rank in self.ranks_here}
+        return {rank: self.processes[rank].pid for rank in self.ranks_here}

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from dynamix_ps.config.load import check_rules
-from dynamix_ps.config.schema import Config
+from dynamix_ps.config.schema import Cluster, Config
 from dynamix_ps.config.without_file import config_without_file
 from dynamix_ps.errors import ConfigError, UsageError
 from worker_hooks.process.adopted import Chosen
@@ -56,6 +56,14 @@ def _unfit(config: Config, workers: int) -> Iterator[str]:
         yield f"cluster.workers: names {len(config.cluster.workers)} workers, and this job has {workers} processes"
     if config.comm != "gloo":
         yield f"comm: is {config.comm}, and another launcher starts no servers; write comm: gloo, or {instead}"
+    if (
+        config.cluster.host != Cluster.model_fields["host"].default
+        or config.cluster.port
+        or config.cluster.arbitrator_port
+    ):
+        yield f"cluster.host, port, arbitrator_port: they follow from where rank 0 runs; remove them, or {instead}"
+    if config.sync != "none":
+        yield f"sync: the processes run already; copy the code before you start them, or {instead}"
     if config.cluster.hosts:
         yield f"cluster.hosts: the launcher has placed the workers already; remove it, or {instead}"
     if any(worker.speed < 1 for worker in config.cluster.workers):

@@ -22,7 +22,8 @@ class MeetingPlace:
         launcher: its name, for messages.
         host, port: of the store where the processes meet.
         hosted: whether the launcher hosts that store; if not, rank 0 does.
-        attempt: how often the launcher has started the job before.
+        starts_again: whether the launcher starts a job again that has failed.
+        attempt: how often it has done so for a failure on this host.
         job: the launcher's name for the job; empty: it has none.
     """
 
@@ -32,6 +33,7 @@ class MeetingPlace:
     host: str
     port: int
     hosted: bool = False
+    starts_again: bool = False
     attempt: int = 0
     job: str = ""
 
@@ -69,7 +71,7 @@ def _of_torchrun(started: StartedProcess, environ: Mapping[str, str]) -> Meeting
     if not host:
         raise UsageError(_missing("MASTER_ADDR", "the address of rank 0's host"))
     hosted = environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
-    attempt = environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+    attempt = environ.get("TORCHELASTIC_RESTART_COUNT", "")
     return MeetingPlace(
         started.launcher,
         rank,
@@ -77,6 +79,7 @@ def _of_torchrun(started: StartedProcess, environ: Mapping[str, str]) -> Meeting
         host,
         port if hosted else _beside(port),
         hosted,
+        attempt.isdecimal(),
         int(attempt) if attempt.isdecimal() else 0,
         environ.get("TORCHELASTIC_RUN_ID", ""),
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING
 from dynamix_ps.config import variables
 from dynamix_ps.config.load import load_config
 from dynamix_ps.config.schema import Config
-from dynamix_ps.errors import JobFailed
-from dynamix_ps.launch.job.run import EXPOSED
+from dynamix_ps.errors import INTERRUPTED_EXIT_CODE, PEER_GONE, JobFailed
 from dynamix_ps.launch.job.watch_events import WatchEvents
 from dynamix_ps.metrics.network.monitor import IN_WORDS, NO_PROBE, WHAT
 from dynamix_ps.metrics.network.probe.protocol import DEFAULT_SOCKET
@@ -26,7 +25,7 @@ from dynamix_ps.report.run_report import ended_by_workers, write_report
 from dynamix_ps.report.summary import Outcome
 from dynamix_ps.report.summary_text import headline
 from dynamix_ps.run_record.manifest import write_manifest
-from dynamix_ps.run_record.model import WorkerState
+from dynamix_ps.run_record.model import STOPPED, WorkerState
 from dynamix_ps.run_record.run_folder import RunFolder
 from server_hooks.arbitrator_watch import arbitrator_watch
 
@@ -35,6 +34,10 @@ if TYPE_CHECKING:
 
 _LATE_S = 10.0  # for records of other machines, after the workers here have ended
 NOT_PROBED = f"eBPF: no probe at {DEFAULT_SOCKET}, and other launchers start none; using {IN_WORDS['sockdiag']}"
+UNENCRYPTED = (
+    "calls between hosts go unencrypted: other launchers make no certificates; to encrypt them, set DYNAMIX_TLS on "
+    "each host to its folder from `dynamix certificates`"
+)
 NOT_EMULATED = "none: the machines are as they are"
 
 
@@ -49,7 +52,7 @@ def keep_records(duty: Duty, workers: WorkerProcesses) -> int:
     recorder = Recorder(folder, config)
     recorder.event(LAUNCH, roles=[f"worker-{rank}" for rank in range(len(config.cluster.workers))], **duty.launch)
     if duty.exposed:
-        recorder.event("degraded", what="encryption", detail=EXPOSED)
+        recorder.event("degraded", what="encryption", detail=UNENCRYPTED)
     if config.metrics.network == "auto" and config.mode != "off" and variables.get(variables.PROBE) == NO_PROBE:
         recorder.event("degraded", what=WHAT, detail=NOT_PROBED)
     receiving = _receiving(duty, folder)
@@ -123,9 +126,19 @@ def _unfinished(recorder: Recorder) -> Iterator[int]:
     return (worker.rank for worker in recorder.state.workers.values() if worker.train_s is None)
 
 
-def _who_ended(workers: Iterable[WorkerState]) -> str:
-    names = ", ".join(f"worker-{worker.rank}" for worker in workers if worker.train_s is None)
-    return f"{names} ended before the training was over: by a signal, or by an error before it began"
+def _ending(workers: Mapping[int, WorkerState]) -> tuple[int, str]:
+    """(exit code, reason) of the job: what its workers have written, or that some of them have written no end."""
+    ended = ended_by_workers(workers)
+    silent = [worker for worker in workers.values() if worker.train_s is None and not worker.error]
+    if ended is not None and not (silent and PEER_GONE in ended[1]):
+        return ended
+    if all(worker.phase == STOPPED for worker in silent):
+        return INTERRUPTED_EXIT_CODE, "the workers were told to end by SIGTERM"
+    names = ", ".join(f"worker-{worker.rank}" for worker in silent if worker.phase != STOPPED)
+    return (
+        JobFailed.exit_code,
+        f"{names} ended before the training was over: by a signal, or by an error before it began",
+    )
 
 
 def _conclude(recorder: Recorder, config: Config, notes: list[str], terminal: int) -> None:
@@ -133,7 +146,7 @@ def _conclude(recorder: Recorder, config: Config, notes: list[str], terminal: in
     folder, state = recorder.folder, recorder.state
     folder.remove_partial_checkpoints()
     recorder.poll()
-    code, reason = ended_by_workers(state.workers) or (JobFailed.exit_code, _who_ended(state.workers.values()))
+    code, reason = _ending(state.workers)
     plots = code == 0 and variables.get(variables.PLOTS) != "no"
     try:
         recorder.event("end", exit_code=code, reason=reason, notes=notes)

@@ -31,6 +31,7 @@ class Mean:
         return ratio(self.weighted, self.seconds)
 
 
+STOPPED = "stopped"  # the phase of a worker that has ended by SIGTERM
 ABSENT = "not there yet"  # the phase of a worker that comes later
 
 

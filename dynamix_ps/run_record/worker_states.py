@@ -8,7 +8,7 @@ from collections.abc import Collection, Sequence
 from dynamix_ps.messages import NetworkSample, SystemSample
 from dynamix_ps.run_record.json_lines import Line
 from dynamix_ps.run_record.losses import MembershipHistory
-from dynamix_ps.run_record.model import ABSENT, TIME_PARTS, Mean, WorkerState
+from dynamix_ps.run_record.model import ABSENT, STOPPED, TIME_PARTS, Mean, WorkerState
 from dynamix_ps.run_record.values import filled, known_sum, number, ratio
 
 
@@ -111,7 +111,7 @@ class WorkerStates(dict[int, WorkerState]):
 
     def terminated(self, line: Line) -> None:
         worker = self.of(line)
-        worker.phase, worker.iteration = "stopped", max(worker.iteration, line["iteration"])
+        worker.phase, worker.iteration = STOPPED, max(worker.iteration, line["iteration"])
 
     def failed(self, line: Line) -> None:
         worker = self.of(line)

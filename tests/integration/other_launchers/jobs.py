@@ -18,7 +18,7 @@ from worker_hooks.process.launched import LAUNCHER_VARIABLES
 
 TORCHRUN = (sys.executable, "-m", "torch.distributed.run")
 # The second worker needs ten times as long for a sample, so that plans differ from the first sizes. Training ends with
-# the pass in which a plan is applied.
+# the first pass that begins with a plan.
 TRAINING = """
 import os, sys, time, torch
 import dynamix_ps.torch as dynamix
@@ -32,7 +32,7 @@ model = torch.nn.Linear(6, 1)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
 run = dynamix.attach(model, optimizer, loader{options})
 rank = int(os.environ["DMLC_WORKER_ID"])
-first = run.planned_sizes
+first, changed = run.planned_sizes, False
 for epoch in run.epochs(200):
     for x, y in run.batches():
         time.sleep(len(x) * (1e-3 if rank else 1e-4))
@@ -40,8 +40,9 @@ for epoch in run.epochs(200):
         run.backward(torch.nn.functional.mse_loss(model(x), y))
         optimizer.step()
         {inside}
-    if run.planned_sizes != first:
+    if changed:
         break
+    changed = run.planned_sizes != first
 {after}
 """
 

@@ -65,6 +65,8 @@ def test_a_cluster_file_is_taken_whole_or_not_at_all():
         ({"elastic": Elastic(min_workers=1)}, {}, "elastic.min_workers"),
         ({}, {"workers": (WorkerSection(speed=0.5), WorkerSection())}, "emulated speeds"),
         ({}, {"hosts": {"a": Host()}}, "cluster.hosts"),
+        ({}, {"port": 4000}, "cluster.host, port, arbitrator_port"),
+        ({"sync": "rsync"}, {}, "sync: the processes run already"),
     ],
 )
 def test_a_cluster_file_that_needs_our_launcher_is_refused(changes, cluster, named):

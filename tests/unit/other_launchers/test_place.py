@@ -24,7 +24,7 @@ def test_a_store_of_ours_is_beside_that_of_the_script():
     assert place(BARE | {"MASTER_PORT": "65535"}).port == 65_534
 
 
-def test_the_store_of_torchruns_agent_is_used_and_each_attempt_is_its_own():
+def test_the_store_of_torchruns_agent_is_used():
     agent = {"TORCHELASTIC_USE_AGENT_STORE": "True", "TORCHELASTIC_RESTART_COUNT": "2", "TORCHELASTIC_RUN_ID": "a"}
     found = place(BARE | agent)
     assert (found.port, found.hosted, found.attempt, found.job) == (29_500, True, 2, "a")
