@@ -2,6 +2,8 @@
 
 main          finds the sub-command and runs it
 
+demo          trains a small network on three uneven workers of this machine
+examples      lists or copies scripts of one page
 init          writes an annotated cluster file
 build_byteps  builds and installs BytePS
 doctor        checks this machine, or the hosts of a job
@@ -17,7 +19,7 @@ leave         lets a worker leave a run
 join          lets one come back that has left or is lost
 
 probe         shows the traffic between the processes of this host
-report        summary, tables and plots of a run
+records       what runs have left: lists of runs, summaries, tables, plots and pages
 replay        another policy on the windows of a recorded run
 
 rehearse      compares policies with a training script, in simulated time

@@ -10,6 +10,7 @@ summary_text    the same for reading
 run_report      all of this from a run folder alone
 plots           pictures
 page            the run on one page for a browser
+run_list        the runs of a folder, each in a line
 tensorboard     curves
 metric_rows     what each metric is, and where it is exported
 prometheus      the newest values as gauges and counters

@@ -16,6 +16,7 @@ While the roles run
   start_over     on which hosts a job that was lost as a whole begins again
   verdict        decides whether the run goes on, is complete or has failed; pure
   observe        records and shows the run while it goes on
+  watch_events   what the watch of the arbitrator writes, as events of the run
   logs           the output of a role: its file and its last lines
   shown_output   the output of all roles on the terminal; of a flood, some
   interrupts     Ctrl-C and other signals to the launcher
