@@ -21,7 +21,8 @@ from dynamix_ps.config import variables
 from dynamix_ps.config.load import dump_config, load_config
 from dynamix_ps.config.schema import Config
 from dynamix_ps.errors import EnvironmentNotReady
-from dynamix_ps.launch.cleanup.holdings import new_scratch_path
+from dynamix_ps.launch.cleanup.holdings import Holdings, new_scratch_path, new_shm_prefix
+from dynamix_ps.launch.cleanup.release import release_stale
 from dynamix_ps.other_launchers.attempts import checkpoint_of_earlier_attempt
 from dynamix_ps.other_launchers.duty import DONE, Duty
 from dynamix_ps.other_launchers.job import StartedJob
@@ -80,7 +81,7 @@ def begin_run(job: StartedJob, wishes: Sequence[Wish]) -> dict[str, Any]:
         exposed=exposed,
         listener=listener.fileno() if listener else None,
     )
-    _start_companion("records", duty, config.timeouts.stall_fail_s)
+    _start_companion("records", duty, config.timeouts.stall_fail_s, *([duty.listener] if duty.listener else []))
     records = ""
     if listener is not None:
         records = host_port(job.arbitrator[0], listener.getsockname()[1])
@@ -94,17 +95,21 @@ def begin_mirror(job: StartedJob, begun: Mapping[str, Any]) -> tuple[str, str]:
 
     Raises EnvironmentNotReady: the folder cannot be made.
     """
-    folder = RunFolder(new_scratch_path(begun["environment"][variables.RUN_ID]))
+    release_stale()  # what mirrors have left that were killed
+    run_id = begun["environment"][variables.RUN_ID]
+    folder = RunFolder(new_scratch_path(run_id))
     try:
         folder.make()
         folder.config_file.write_text(begun["config"], encoding="utf-8")
+        record = Holdings(run_id="", shm_prefix=new_shm_prefix(run_id), scratch=str(folder.path)).save()
     except OSError as error:
         raise EnvironmentNotReady(f"cannot make {folder.path}: {error.strerror or error}") from error
     os.environ[variables.RUN_DIR] = str(folder.path)
     os.environ[variables.CONFIG] = str(folder.config_file)
     config = load_config(folder.config_file)
     duty = Duty(pids=job.pids_here, own_rank=job.place.rank, records=begun["records"])
-    _start_companion("mirror", duty, config.timeouts.stall_fail_s)
+    _start_companion("mirror", duty, config.timeouts.stall_fail_s, record)
+    os.close(record)  # the mirror alone keeps it locked
     return str(folder.config_file), str(folder.path)
 
 
@@ -133,15 +138,18 @@ def _named_checkpoint() -> Path | None:
     return Path(named).resolve() if named else None
 
 
-def _start_companion(kind: str, duty: Duty, patience_s: float) -> None:
-    """Start the companion, which outlives this process, and wait for its end when this one ends in order."""
+def _start_companion(kind: str, duty: Duty, patience_s: float, *inherited: int) -> None:
+    """Start the companion, which outlives this process, and wait for its end when this one ends in order.
+
+    `inherited`: descriptors that it keeps open.
+    """
     environ = {name: value for name, value in os.environ.items() if name not in _OF_A_WORKER}
     companion = subprocess.Popen(
         own_process.command("dynamix_ps.other_launchers.companion", kind),
         stdin=subprocess.PIPE,
         env=environ,
         start_new_session=True,  # signals to the workers are not for it
-        pass_fds=[] if duty.listener is None else [duty.listener],
+        pass_fds=inherited,
     )
     assert companion.stdin is not None
     pipe, pid = companion.stdin, os.getpid()
