@@ -63,10 +63,10 @@ sshd:
 	    || ! command -v apt-get >/dev/null || [ "$$(id -u)" != 0 ]; \
 	    then exit 0; fi; apt-get update -q && apt-get install -y -q openssh-server openssh-client rsync
 
-# For tests of jobs on Slurm, which start it themselves.
+# For tests of jobs on Slurm, which start it themselves, and of jobs that mpirun starts.
 slurm:
-	@if test -x /usr/sbin/slurmctld || test -d /run/systemd/system || ! command -v apt-get >/dev/null || [ "$$(id -u)" != 0 ]; \
-	    then exit 0; fi; apt-get update -q && apt-get install -y -q --no-install-recommends slurmctld slurmd slurm-client munge
+	@if { test -x /usr/sbin/slurmctld && command -v mpirun >/dev/null; } || test -d /run/systemd/system || ! command -v apt-get >/dev/null || [ "$$(id -u)" != 0 ]; \
+	    then exit 0; fi; apt-get update -q && apt-get install -y -q --no-install-recommends slurmctld slurmd slurm-client munge openmpi-bin
 
 # $(call INSTALL,lock files,packages with their versions): by the lock files where there are some, and what is left by pip.
 define INSTALL
