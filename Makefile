@@ -151,8 +151,13 @@ JOBS := \
 test: setup sshd slurm
 	$(MAKE) --no-print-directory --jobs 2 --output-sync lint docs
 	$(BIN)/dynamix build-byteps  # from the cache, unless what goes into it has changed
-	$(PYTEST) -p tests.may_fail -m "not alone and not long" --numprocesses 2 --dist worksteal --durations 30
+	$(PYTEST) -p tests.may_fail -m "not alone and not long" --numprocesses 2 --dist worksteal --durations 30 || { [ $$? = 1 ] && $(FAILED_AGAIN); }
 	$(PYTEST) -m alone --durations 10 $$(grep -rl --include 'test_*.py' mark.alone tests)
+
+# A test that fails beside others runs once more by itself, and this counts: one may be too slow on a busy machine. Both are shown.
+# What tests/may_fail.txt names does not run again.
+FAILED_AGAIN = echo "Tests have failed beside others; they run once more, one at a time." && \
+	$(PYTEST) -p tests.may_fail -m "not alone and not long" --last-failed --last-failed-no-failures none
 
 # Hours. Each piece that has passed leaves a file, by commit, and is not run again.
 PASSED := build/passed/$(shell git rev-parse --short HEAD 2>/dev/null)

@@ -50,6 +50,9 @@ _PLANES = (
 DATA_PLANES: dict[str, DataPlane] = {plane.name: plane for plane in _PLANES}
 
 
+WITHOUT_BUILD = "gloo"  # what trains where BytePS is not built
+
+
 def planes_for(framework: str) -> list[str]:
     """Names of the data planes for several workers that sum this framework's arrays."""
     return [plane.name for plane in DATA_PLANES.values() if plane.uses_network and framework in plane.implementations]

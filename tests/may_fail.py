@@ -1,6 +1,6 @@
-"""A plugin of pytest (`-p tests.may_fail`): a run fails by every test but those that may_fail.txt names.
+"""A plugin of pytest (`-p tests.may_fail`): those that may_fail.txt names do not fail a run.
 
-These are few, and on a machine that does nothing else they pass. A test that is not named there has no second try.
+These are few, and on a machine that does nothing else they pass.
 """
 
 from __future__ import annotations

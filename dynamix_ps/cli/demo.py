@@ -8,9 +8,10 @@ from typing import Any
 import click
 
 from dynamix_ps import shipped
+from dynamix_ps.byteps_build.install import installed_info
 from dynamix_ps.config.schema import Config
+from dynamix_ps.data_planes import WITHOUT_BUILD
 from dynamix_ps.launch.job.run import run_job
-from dynamix_ps.packages import installed_version
 from dynamix_ps.terminal import make_console
 
 SPEEDS = (1.0, 0.5, 0.25)
@@ -35,7 +36,7 @@ def demo(run_dir: str) -> Config:
         "run_dir": run_dir,
         "seed": 1,
         "cluster": {"workers": tuple({"batch": _BATCH, "speed": speed} for speed in SPEEDS)},
-        "comm": "gloo" if installed_version("byteps") is None else "byteps",
+        "comm": Config.model_fields["comm"].default if installed_info().version else WITHOUT_BUILD,
         "batch": {"min": 8, "max": 4 * _BATCH},
         "window": 10,
         "policy": {"name": "ppo"},

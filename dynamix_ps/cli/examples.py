@@ -8,8 +8,9 @@ from pathlib import Path
 import click
 
 from dynamix_ps import shipped
+from dynamix_ps.byteps_build.install import installed_info
+from dynamix_ps.data_planes import WITHOUT_BUILD
 from dynamix_ps.errors import EnvironmentNotReady, UsageError
-from dynamix_ps.packages import installed_version
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
@@ -43,8 +44,8 @@ def command(name: str | None, to: Path) -> None:
 
 def _cluster_file() -> str:
     text = shipped.example_cluster_file().read_text(encoding="utf-8")
-    if installed_version("byteps") is None:
-        text += "\ncomm: gloo                       # BytePS is not built here (dynamix build-byteps)\n"
+    if not installed_info().version:
+        text += f"\ncomm: {WITHOUT_BUILD}                       # BytePS is not built here (dynamix build-byteps)\n"
     return text
 
 

@@ -54,7 +54,7 @@ def _unfit(config: Config, workers: int) -> Iterator[str]:
     instead = "start the job with `dynamix launch`"
     if len(config.cluster.workers) != workers:
         yield f"cluster.workers: names {len(config.cluster.workers)} workers, and this job has {workers} processes"
-    if config.comm != "gloo":
+    if not config.data_plane.is_ring:
         yield f"comm: is {config.comm}, and another launcher starts no servers; write comm: gloo, or {instead}"
     if (
         config.cluster.host != Cluster.model_fields["host"].default
