@@ -56,15 +56,15 @@ class Limit(NamedTuple):
 
 
 LIMITS = {
-    "lines of the product": Limit(72_500, 58_000),
-    "lines of its core": Limit(57_500, 42_000),
+    "lines of the product": Limit(71_650, 58_000),
+    "lines of its core": Limit(56_800, 42_000),
     "lines of benchmarks": Limit(22_950, 20_000),
-    "lines of tests": Limit(85_000, 60_000),
+    "lines of tests": Limit(83_650, 60_000),
     "depth of inheritance": Limit(2, 2),
     "methods of the largest class": Limit(40, 40),
     "attributes of the largest class": Limit(20, 20),
     "modules behind dynamix_ps.torch": Limit(100, 100),
-    "files of the largest folder": Limit(30, 25),
+    "files of the largest folder": Limit(25, 25),
     "modules of a decision": Limit(28, 15),
     "calls of a decision": Limit(106, 60),
     "class names with several meanings": Limit(0, 0),
