@@ -30,6 +30,7 @@ CASES = {
     "step_without_backward": r"call run.backward\(loss\) for the last loss before optimizer.step\(\)",
     "step_before_backward": r"optimizer.step\(\) without run.backward\(loss\) in this iteration",
     "several_losses_in_a_loop_over_the_loader": r"got a gradient, or several losses; call loss.backward\(\) for one",
+    "graph_of_gradients_in_a_loop_over_the_loader": r"create_graph=True\) in a loop .*take them by torch.autograd.grad",
     "step_within_no_sync": r"optimizer.step\(\) without run.backward\(loss\) in this iteration",
     "no_sync_on_one_worker": r"different",
     "two_steps": r"optimizer.step\(\) a second time for one run.backward\(\)",

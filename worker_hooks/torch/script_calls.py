@@ -98,20 +98,27 @@ class ScriptCalls:
     def sums_backward(self, losses: Sequence[torch.Tensor], options: Mapping[str, Any]) -> bool:
         """`loss.backward()` in a loop over `run.loader` is `run.backward(loss)`, if its loss is of this training.
 
-        Raises TrainingError, on all workers, for a call that says what the gradient of the loss is.
+        Raises TrainingError, on all workers, for a call that says what the gradient of the loss is, or that keeps a
+        graph of the gradients: it would be the graph of those before the sum.
         """
         training = self._training
         if self._in_backward or not training.loops.sums_backward or not training.now.has_batch:
             return False
         if options.get("inputs") is not None or not any(reaches(loss, self._parameters.knows) for loss in losses):
             return False
+        if options.get("create_graph"):
+            training.sums.announce("loss.backward(create_graph=True)")
+            raise TrainingError(
+                "loss.backward(create_graph=True) in a loop over run.loader: gradients of gradients would be those of "
+                "this worker alone; take them by torch.autograd.grad(..., create_graph=True)"
+            )
         if len(losses) > 1 or any(options.get(name) is not None for name in ("grad_tensors", "grad_variables")):
             training.sums.announce("loss.backward() with a gradient, or of several losses,")
             raise TrainingError(
                 "backward() in a loop over run.loader got a gradient, or several losses; call loss.backward() for one "
                 "loss that is a number, or accumulate in `with run.no_sync():`"
             )
-        self._options = {name: options[name] for name in ("retain_graph", "create_graph") if name in options}
+        self._options = {"retain_graph": options.get("retain_graph")}
         try:
             training.backward(losses[0], None, None, "mean")
         finally:

@@ -43,6 +43,14 @@ def several_losses_in_a_loop_over_the_loader(attach: Any) -> None:
         optimizer.step()
 
 
+def graph_of_gradients_in_a_loop_over_the_loader(attach: Any) -> None:
+    model, optimizer, run = _start(attach)
+    for number, (_, x, y) in enumerate(run.loader):
+        optimizer.zero_grad()
+        mse_loss(model(x), y).backward(create_graph=number > 0)
+        optimizer.step()
+
+
 def step_within_no_sync(attach: Any) -> None:
     model, optimizer, run = _start(attach)
     for number, (_, x, y) in enumerate(run.loader):
