@@ -112,6 +112,7 @@ THREE = [
     "gathered.over_parts",
     "three_lines.accumulated",
     "three_lines.summed_each_time",
+    "three_lines.with_attacks",
 ]
 
 

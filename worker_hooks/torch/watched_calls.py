@@ -88,7 +88,7 @@ def _wrap_backward() -> None:
     def backward(tensors: Any, *args: Any, **kwargs: Any) -> None:
         losses = [tensors] if isinstance(tensors, torch.Tensor) else list(tensors)
         options = dict(zip(_OPTIONS, args, strict=False)) | kwargs
-        if not _in_backward and any(watcher.sums_backward(losses, options) for watcher in tuple(_watchers)):
+        if any(watcher.sums_backward(losses, options) for watcher in tuple(_watchers)):
             return
         for watcher in tuple(_watchers):
             watcher.sees_backward(losses)

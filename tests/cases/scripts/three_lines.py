@@ -52,7 +52,8 @@ def with_attacks(attach: Any) -> Any:
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     run = attach(model, optimizer, data())
     for _, x, y in run.loader:
-        helper(x).mean().backward()
+        helper.zero_grad()
+        helper(x).mean().backward()  # also where the share of this worker is empty
         attacked = x.clone().requires_grad_()
         mse_loss(model(attacked), y).backward(inputs=[attacked])
         assert attacked.grad is not None and helper.weight.grad is not None
