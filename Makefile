@@ -130,6 +130,8 @@ docs: setup
 
 # A run that leaves something on this machine fails. What fails is kept, with its reason, in build/failures.jsonl.
 PYTEST := $(BIN)/python -m pytest -p tests.left_over -p tests.failure_log
+# Tests of jobs wait as well as compute: three processes for two cores.
+PROCESSES := $(shell expr $$(nproc) \* 3 / 2)
 
 check: setup
 	$(MAKE) --no-print-directory lint
@@ -151,7 +153,7 @@ JOBS := \
 test: setup sshd slurm
 	$(MAKE) --no-print-directory --jobs 2 --output-sync lint docs
 	$(BIN)/dynamix build-byteps  # from the cache, unless what goes into it has changed
-	$(PYTEST) -p tests.may_fail -m "not alone and not long" --numprocesses 2 --dist worksteal --durations 30 || { [ $$? = 1 ] && $(FAILED_AGAIN); }
+	$(PYTEST) -p tests.may_fail -m "not alone and not long" --numprocesses $(PROCESSES) --dist worksteal --durations 30 || { [ $$? = 1 ] && $(FAILED_AGAIN); }
 	$(PYTEST) -m alone --durations 10 $$(grep -rl --include 'test_*.py' mark.alone tests)
 
 # A test that fails beside others runs once more by itself, and this counts: one may be too slow on a busy machine. Both are shown.
