@@ -47,7 +47,7 @@ def sections(schema: Json | None = None) -> tuple[Section, ...]:
 
 
 def reference() -> str:
-    """Markdown with a table per section."""
+    """Markdown with a heading per section and per key."""
     return "\n\n".join(_markdown(section) for section in sections())
 
 
@@ -133,7 +133,7 @@ def _type(node: Json) -> str:
     if kind == "array":
         return f"list: {_type(node['items'])}"
     if "pattern" in node:
-        return f"text like `{node['pattern']}`".replace("|", "\\|")
+        return f"text like `{node['pattern']}`"
     if kind == "object" and node.get("additionalProperties") is True:
         return "names with any values"
     return _PLAIN[kind]
@@ -158,16 +158,28 @@ def _number(value: float) -> str:
 
 
 def _markdown(section: Section) -> str:
-    name = "Top level" if not section.path else f"`{section.path}`"
-    lines = [f"### {name}", ""]
-    if section.about:
-        lines += [section.about, ""]
-    lines += ["| key | value | default | unit | example | meaning |", "| --- " * 6 + "|"]
+    """A list of the sections within this one; then each of the other keys under a heading, which gives it an anchor."""
+    inner = [key for key in section.keys if "](#" in key.value]
+    parts = [f"### `{section.path}`" if section.path else "### Top level", section.about]
+    parts.append("\n".join(f"- `{_name(key)}` ({_facts(key)}): {key.meaning}" for key in inner))
     for key in section.keys:
-        name = key.path.removeprefix(section.path).lstrip(".").rstrip("[]{}")
-        example = f"`{name}: {key.example}`" if key.example else ""
-        lines.append(f"| `{name}` | {key.value} | {key.default} | {key.unit} | {example} | {key.meaning} |")
-    return "\n".join(lines)
+        if key not in inner:
+            parts += [f"#### `{key.path}`", key.meaning, f"value: {_facts(key)}"]
+    return "\n\n".join(filter(None, parts))
+
+
+def _name(key: Key) -> str:
+    return key.path.rpartition(".")[2].rstrip("[]{}")
+
+
+def _facts(key: Key) -> str:
+    """Value, unit, default and example in one line; an example that is the default is left out."""
+    facts = [key.value, f"in {key.unit}" if key.unit else "", key.default]
+    if key.default not in ("", "required"):
+        facts[-1] = f"default: {key.default}"
+    if key.example and f"`{key.example}`" != key.default:
+        facts.append(f"example: `{_name(key)}: {key.example}`")
+    return " · ".join(filter(None, facts))
 
 
 def anchor(path: str) -> str:
@@ -176,7 +188,7 @@ def anchor(path: str) -> str:
 
 
 def _one_line(text: str) -> str:
-    return " ".join(text.split()).replace("|", "\\|")
+    return " ".join(text.split())
 
 
 def _code(value: object) -> str:

@@ -74,6 +74,13 @@ EDITS = (
         BUILD,
     ),
     Edit(
+        "byteps/torch/ops.cc",
+        "isIntegralType(output.scalar_type())",
+        "isIntegralType(output.scalar_type(), /*includeBool=*/false)",
+        "torch 2.14 has no default for the second argument",
+        BUILD,
+    ),
+    Edit(
         "byteps/mxnet/__init__.py",
         """import mxnet as mx
 import mxnet.ndarray as nd

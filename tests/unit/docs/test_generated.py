@@ -11,6 +11,7 @@ import pytest
 import yaml
 from pydantic import BaseModel
 
+from docs.generate.checks import anchors
 from docs.generate.cluster_file import anchor, reference, sections
 from docs.generate.commands import commands, exit_codes
 from docs.generate.pages import current, updated, with_parts
@@ -57,6 +58,12 @@ def test_every_section_has_a_heading_that_its_key_leads_to() -> None:
     for section in sections()[1:]:
         assert f"### `{section.path}`" in text
         assert f"(#{anchor(section.path)})" in text
+
+
+def test_every_key_has_a_heading_of_its_own_and_so_an_anchor() -> None:
+    headings = re.findall(r"^####? `(.+)`$", reference(), re.MULTILINE)
+    assert sorted(headings) == sorted(_keys_of(Config))
+    assert len(anchors(reference())) == len(headings) + 1, "of which no two are the same; one more is the top level's"
 
 
 @pytest.mark.parametrize(
