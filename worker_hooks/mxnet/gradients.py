@@ -55,7 +55,7 @@ class MXNetBucket(Bucket):
         self.own = self.buffer  # backward writes into it
         self.size_bytes = self.buffer.size * np.dtype(like.dtype).itemsize
         self.present = np.ones(len(parameters), dtype=np.bool_)
-        self._gradients = self.buffer[:gradients] if gradients else None
+        self._gradients: Any = self.buffer[:gradients] if gradients else None
         self.trailer_begin, self.rounded = values, gradients
         self._places: list[tuple[Any, Any]] = []  # a parameter's weights, and its gradient in the buffer
         self._statistics: list[tuple[Any, Any]] = []
