@@ -38,7 +38,7 @@ from torch.nn.functional import cross_entropy
 
 from benchmarks.workloads import models
 from dynamix_ps.comm import Comm
-from worker_hooks.exchange.gradient_exchange import group_parameters
+from worker_hooks.exchange.bucket_layout import bucket_layout
 from worker_hooks.joining import join
 from worker_hooks.sampling.sampler import Cursor, GlobalSampler
 from worker_hooks.session import Session
@@ -195,7 +195,8 @@ class AveragedGradients:
         parameters = list(model.parameters())
         sizes = [p.numel() * p.element_size() for p in parameters]
         self._comm, self._handles = comm, list[int]()
-        for number, group in enumerate(group_parameters(sizes, [0] * len(sizes), bucket_bytes)):
+        groups = bucket_layout(sizes, [0] * len(sizes), bucket_bytes, comm.least_bucket_bytes)
+        for number, group in enumerate(filter(None, groups)):
             members = [parameters[index] for index in group]
             buffer = torch.from_numpy(comm.allocate(sum(p.numel() for p in members), "float32"))
             places = torch.split(buffer, [p.numel() for p in members])

@@ -6,6 +6,7 @@ ring           ring all-reduce over gloo
 byteps         parameter servers of BytePS
 torch_buffers  what data planes for torch share: buffers are torch tensors
 plane          what the control plane needs of a data plane that goes on when a worker is lost
+link_rate      the rate of a link, and from how many bytes on a sum is worth its cost there
 peers          connections between two workers, for what is no sum
 followed_sums  sums that a worker follows until it takes part in them
 state_stream   the state of the training on its way from one worker to another

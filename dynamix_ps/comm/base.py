@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import sys
 import threading
 import time
 from abc import ABC, abstractmethod
@@ -44,6 +45,8 @@ class Comm(ABC):
         tells_sums: `on_sum` gets every sum, and `follow` is possible.
         on_sum: gets the number of the buffer and the values of a sum when a wait for it has returned true. They are
             to be used before it returns.
+        least_bucket_bytes: a buffer with fewer is not worth a sum of its own, where it can travel with others; the
+            same on all workers.
         sends_again: a pushed buffer may be sent again before its sum is complete. `push_pull` copies the buffer for
             that, `push_pull_into` need not.
     """
@@ -52,6 +55,7 @@ class Comm(ABC):
     rank: int
     size: int
     degradations: tuple[str, ...] = ()
+    least_bucket_bytes = sys.maxsize
     on_degraded: Callable[[str], None] = log.warning
     elastic: WorkerPlane | None = None
     left = False

@@ -524,7 +524,8 @@ class Config(_Section):
     For a torch `DataLoader` with worker processes its own depth counts instead.
     """
     bucket_bytes: Annotated[int, Field(gt=0, le=2**30)] = 4_000_000
-    """Size of the buffers in which gradients travel, in bytes."""
+    """A buffer with so many bytes of gradients is sent. Between hosts on slow links smaller ones are, so that most leave
+    while the backward pass still runs."""
     emulation: Literal["auto", "cgroup", "hook", "none"] = "auto"
     """How the speeds of `cluster.workers` come about.
 

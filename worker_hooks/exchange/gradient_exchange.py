@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -25,36 +25,8 @@ from numpy.typing import NDArray
 
 from dynamix_ps.comm import Comm
 from dynamix_ps.comm.base import WAIT_SLICE_S
-from dynamix_ps.errors import TrainingError
 from worker_hooks.exchange.trailer import Contribution, GlobalView, Present, SumTrailer
 from worker_hooks.workers import Workers
-
-
-def group_parameters(sizes_bytes: Sequence[int], kinds: Sequence[Hashable], bucket_bytes: int) -> list[list[int]]:
-    """Which parameters travel together: about `bucket_bytes` each, last layers first (the order backward uses them).
-
-    Args:
-        sizes_bytes: of every trainable parameter.
-        kinds: type and device of every parameter; a bucket has one kind, but for parameters without elements.
-
-    Raises TrainingError when there is no parameter.
-    """
-    groups: list[list[int]] = []
-    filled = 0
-    for number in sorted(range(len(sizes_bytes)), key=lambda one: (sizes_bytes[one] > 0, one), reverse=True):
-        size = sizes_bytes[number]
-        if groups and not size:  # no data plane sums an empty buffer
-            alike = [group for group in groups if kinds[group[0]] == kinds[number]]
-            (alike or groups)[-1].append(number)
-        elif groups and filled + size <= bucket_bytes and kinds[groups[-1][0]] == kinds[number]:
-            groups[-1].append(number)
-            filled += size
-        else:
-            groups.append([number])
-            filled = size
-    if not groups:
-        raise TrainingError("the model has no parameter that requires a gradient, so there is nothing to train")
-    return groups
 
 
 class Bucket(ABC):
@@ -70,7 +42,7 @@ class Bucket(ABC):
     size_bytes: int
     trailer_begin: int  # values before the trailer
     rounded: int  # values at the beginning that are gradients: they may travel in half precision
-    parameters: Sequence[Any]
+    parameters: Sequence[Any]  # none: it is that of the trailer alone
     present: NDArray[np.bool_]  # shape (len(parameters),), when it is sent: this worker has a gradient
     in_place = False  # the gradients of all parameters are where the sum arrives, so that none is to be delivered
     handle: int | None = None
@@ -133,6 +105,7 @@ class GradientExchange:
     def __init__(self, comm: Comm, buckets: Sequence[Bucket], workers: Workers) -> None:
         """The last of `buckets` has room for the trailer."""
         self._comm, self.buckets = comm, buckets
+        self._of_gradients = [bucket for bucket in buckets if bucket.parameters]
         self.trailer = SumTrailer(workers, sum(len(bucket.parameters) for bucket in buckets))
         self.weight = self._share = 0.0
         self._measure = False
@@ -174,7 +147,7 @@ class GradientExchange:
         return self._comm.push_pull_into(bucket.name, bucket.own, bucket.buffer, begin)
 
     def _add_square(self, bucket: Bucket) -> None:
-        if self._measure:
+        if self._measure and bucket.parameters:
             self._weighted_sq += bucket.squared(own=True)
 
     def send_rest(self, contribute: Callable[[float], Sequence[Contribution]]) -> None:
@@ -223,7 +196,7 @@ class GradientExchange:
         The summed running statistics, times `statistics_factor`, become those of the model; 0: it keeps its own.
         """
         if factor != 1.0:
-            for bucket in self.buckets:
+            for bucket in self._of_gradients:
                 bucket.scale(factor)
         if statistics_factor != 1.0:
             self.buckets[-1].scale_statistics(statistics_factor)
@@ -247,16 +220,16 @@ class GradientExchange:
 
     def is_finite(self) -> bool:
         """Whether the sums that were received are finite: the same on all workers."""
-        return all(bucket.is_finite() for bucket in self.buckets)
+        return all(bucket.is_finite() for bucket in self._of_gradients)
 
     def clear(self) -> None:
         """After `deliver`: the gradients of the model are zeros."""
-        for bucket in self.buckets:
+        for bucket in self._of_gradients:
             bucket.clear()
 
     def squared_norm(self) -> float:
         """|g|^2 of the global gradient, after `deliver`."""
-        return sum(bucket.squared() for bucket in self.buckets)
+        return sum(bucket.squared() for bucket in self._of_gradients)
 
     @property
     def has_local(self) -> bool:

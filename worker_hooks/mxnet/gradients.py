@@ -17,13 +17,14 @@ from numpy.typing import NDArray
 
 from dynamix_ps.comm import Comm
 from dynamix_ps.errors import TrainingError
-from worker_hooks.exchange.gradient_exchange import Bucket, GradientExchange, group_parameters
+from worker_hooks.exchange.bucket_layout import bucket_layout
+from worker_hooks.exchange.gradient_exchange import Bucket, GradientExchange
 from worker_hooks.exchange.trailer import Contribution, trailer_length
 from worker_hooks.workers import Workers
 
 
 class MXNetBucket(Bucket):
-    """Gradients of `parameters`, of one type and device; then the values of `statistics`, then a trailer.
+    """Gradients of `parameters`, of the type and device of `like`; then the values of `statistics`, then a trailer.
 
     The gradients of the parameters are views of its buffer from now on.
 
@@ -36,25 +37,25 @@ class MXNetBucket(Bucket):
         self,
         name: str,
         comm: Comm,
+        like: Parameter,
         parameters: Sequence[Parameter],
         statistics: Sequence[Parameter] = (),
         trailer_values: int = 0,
     ) -> None:
         self.name = name
         self.parameters = parameters
-        first = parameters[0]
         gradients = sum(p.data().size for p in parameters)
         values = gradients + sum(s.data().size for s in statistics)
-        context = first.list_ctx()[0]
+        context = like.list_ctx()[0]
         if context.device_type == "cpu":
-            self.memory = comm.allocate(values + trailer_values, np.dtype(first.dtype).name)
+            self.memory = comm.allocate(values + trailer_values, np.dtype(like.dtype).name)
             self.buffer = mx.nd.from_numpy(self.memory, zero_copy=True)
         else:
-            self.buffer = mx.nd.zeros(values + trailer_values, ctx=context, dtype=first.dtype)
+            self.buffer = mx.nd.zeros(values + trailer_values, ctx=context, dtype=like.dtype)
         self.own = self.buffer  # backward writes into it
-        self.size_bytes = self.buffer.size * np.dtype(first.dtype).itemsize
+        self.size_bytes = self.buffer.size * np.dtype(like.dtype).itemsize
         self.present = np.ones(len(parameters), dtype=np.bool_)
-        self._gradients = self.buffer[:gradients]
+        self._gradients: Any = self.buffer[:gradients] if gradients else None
         self.trailer_begin, self.rounded = values, gradients
         self._places: list[tuple[Any, Any]] = []  # a parameter's weights, and its gradient in the buffer
         self._statistics: list[tuple[Any, Any]] = []
@@ -156,15 +157,17 @@ class MXNetExchange(GradientExchange):
         for name, parameter in parameters.items():
             _check(name, parameter)
         trained = list(parameters.values())
-        groups = group_parameters(
+        groups = bucket_layout(
             [p.data().size * np.dtype(p.dtype).itemsize for p in trained],
             [(np.dtype(p.dtype), p.list_ctx()[0]) for p in trained],
             bucket_bytes,
+            comm.least_bucket_bytes,
         )
         self._buckets = [
             MXNetBucket(
                 f"{prefix}.gradients.{index}",
                 comm,
+                trained[(group or groups[-2])[0]],
                 [trained[number] for number in group],
                 statistics if group is groups[-1] else (),
                 trailer_length(workers, len(trained)) if group is groups[-1] else 0,
@@ -186,7 +189,7 @@ class MXNetExchange(GradientExchange):
             for bucket in self._buckets:
                 bucket.put_sums()
         self.send_full()
-        self.buckets[-1].buffer.wait_to_read()  # it holds the first layers, whose gradients come last
+        self._of_gradients[-1].buffer.wait_to_read()  # it holds the first layers, whose gradients come last
 
     def _add_up(self) -> None:
         for bucket in self._buckets:

@@ -18,14 +18,15 @@ from numpy.typing import NDArray
 
 from dynamix_ps.comm import Comm
 from dynamix_ps.errors import TrainingError
-from worker_hooks.exchange.gradient_exchange import Bucket, group_parameters
+from worker_hooks.exchange.bucket_layout import bucket_layout
+from worker_hooks.exchange.gradient_exchange import Bucket
 from worker_hooks.torch.places import Places
 
 _SUMMED_AS = {torch.float16: torch.float32, torch.bfloat16: torch.float32}  # halves would lose the small gradients
 
 
 class TorchBucket(Bucket):
-    """Gradients of `parameters`, of one type and device; then `statistics`, then a trailer.
+    """Gradients of `parameters`, of the type and device of `like`; then `statistics`, then a trailer.
 
     Args:
         statistics: running statistics of normalisation layers (running_statistics.py): their weighted mean goes
@@ -37,13 +38,13 @@ class TorchBucket(Bucket):
         self,
         name: str,
         comm: Comm,
+        like: torch.nn.Parameter,
         parameters: Sequence[torch.nn.Parameter],
         statistics: Sequence[torch.Tensor] = (),
         trailer_values: int = 0,
     ) -> None:
         self.name, self.parameters = name, parameters
-        first = parameters[0]
-        dtype, device = _SUMMED_AS.get(first.dtype, first.dtype), first.device
+        dtype, device = _SUMMED_AS.get(like.dtype, like.dtype), like.device
         self.rounded = sum(p.numel() for p in parameters)
         self.trailer_begin = self.rounded + sum(s.numel() for s in statistics)
         length = self.trailer_begin + trailer_values
@@ -232,16 +233,18 @@ def layout_buckets(
     prefix: str,
     behind: int,
 ) -> list[TorchBucket]:
-    """Buckets of about `bucket_bytes`; the last one has `statistics` and a trailer of `behind` values too."""
-    groups = group_parameters(
+    """Buckets of at most about `bucket_bytes`; the last one has `statistics` and a trailer of `behind` values too."""
+    groups = bucket_layout(
         [p.numel() * p.element_size() for p in parameters],
         [(_SUMMED_AS.get(p.dtype, p.dtype), p.device) for p in parameters],
         bucket_bytes,
+        comm.least_bucket_bytes,
     )
     return [
         TorchBucket(
             f"{prefix}.gradients.{index}",
             comm,
+            parameters[(group or groups[-2])[0]],
             [parameters[number] for number in group],
             statistics if group is groups[-1] else (),
             behind if group is groups[-1] else 0,

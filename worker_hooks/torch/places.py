@@ -45,7 +45,7 @@ class Places:
         self.trailer = behind.numpy() if buffer.device.type == "cpu" else behind  # numpy takes a tenth of the time
         del parts, views, behind
         self._users = _users_of(self._storage)
-        view = self.views[0]
+        view = self.views[0] if self.views else None
         self._references = sys.getrefcount(view)  # as in `look`
         alone = nn.Parameter(buffer[:0])
         alone.grad = torch.empty_like(alone)

@@ -28,6 +28,7 @@ from dynamix_ps.comm.byteps.host_memory import HostMemory
 from dynamix_ps.comm.byteps.links import measure_links
 from dynamix_ps.comm.byteps.placement import piece_bytes, server_shares, servers_in_turn, window_bytes
 from dynamix_ps.comm.followed_sums import SumTaker
+from dynamix_ps.comm.link_rate import bucket_floor_bytes
 from dynamix_ps.comm.plane import is_elastic, is_late
 from dynamix_ps.config import variables
 from dynamix_ps.errors import EnvironmentNotReady, StallError, TrainingError
@@ -145,6 +146,7 @@ class BytePSComm(Comm):
             self._meet([server for server, host in enumerate(server_hosts) if host])
         else:
             self._place_by_links(server_hosts, own_host)
+            self.least_bucket_bytes = bucket_floor_bytes(self._spread.rate_bytes_per_s)
 
     def _meet(self, servers: list[int]) -> None:
         """Wait until these servers answer this joiner; the scheduler tells them of it."""
@@ -166,6 +168,7 @@ class BytePSComm(Comm):
         self._spread = Spread(np.array(known["shares"]), known["rate_bytes_per_s"], known["window_bytes"])
         if self._spread.window_bytes is not None:
             self._exchange.limit_in_flight(self._spread.window_bytes)
+        self.least_bucket_bytes = bucket_floor_bytes(self._spread.rate_bytes_per_s)
         self.late = False
 
     def follow(self, sums: SumTaker | None) -> None:

@@ -8,16 +8,18 @@ from __future__ import annotations
 import os
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from datetime import timedelta
 from typing import Any
 
+import numpy as np
 import psutil
 from numpy.typing import NDArray
 
 from dynamix_ps.addresses import host_port
 from dynamix_ps.comm.base import Comm, interruptible
+from dynamix_ps.comm.link_rate import bucket_floor_bytes, measure_pair
 from dynamix_ps.comm.plane import is_elastic, is_late
 from dynamix_ps.comm.ring.elastic import ElasticRing
 from dynamix_ps.comm.ring.group import RingGroup, open_store
@@ -65,8 +67,31 @@ class GlooComm(Comm):
         self.late = is_late()
         if is_elastic():
             self.elastic = self._elastic_ring(role)
-            return
-        interruptible(lambda: self._make_ring(role, with_gpu))
+        else:
+            interruptible(lambda: self._make_ring(role, with_gpu))
+        if not self.late:
+            self._measure_link(_own_host(role))
+
+    def _measure_link(self, own_host: str) -> None:
+        """Where workers are on several hosts: what their links make of the size of buckets."""
+        if len(set(self.gather("hosts", own_host.encode()))) > 1:
+            twice_rate, _ = measure_pair(self._sum_s)  # an echo sends its bytes there and back
+            self.least_bucket_bytes = bucket_floor_bytes(twice_rate / 2)
+
+    def _sum_s(self, size_bytes: int) -> float:
+        """Seconds of a sum of so many bytes by the slowest worker's clock: the same on all workers."""
+        self.total("link", np.zeros(1))  # all begin together
+        began_s, taken_s = time.perf_counter(), np.zeros(self.size)
+        self.total("link", np.zeros(size_bytes, dtype=np.uint8))
+        taken_s[self.rank] = time.perf_counter() - began_s
+        return float(self.total("link", taken_s).max())
+
+    def known(self) -> dict[str, Any]:
+        return {"least_bucket_bytes": self.least_bucket_bytes}
+
+    def adopt(self, known: Mapping[str, Any]) -> None:
+        self.least_bucket_bytes = known["least_bucket_bytes"]
+        super().adopt(known)
 
     def _make_ring(self, role: RoleSettings, with_gpu: bool) -> None:
         self._store = _store(role, self.size)  # where gloo and NCCL connect, also later

@@ -16,7 +16,6 @@ from dynamix_ps.comm.base import Comm
 from dynamix_ps.comm.torch_buffers import tensor_of, without_beginning
 from dynamix_ps.errors import TrainingError
 from worker_hooks.exchange import trailer
-from worker_hooks.exchange.gradient_exchange import group_parameters
 from worker_hooks.exchange.trailer import Contribution, GlobalView
 from worker_hooks.exchange.units import factor_after_sum, weight_before_sum
 from worker_hooks.torch.gradients import TorchExchange, check_types, layout_buckets
@@ -375,14 +374,9 @@ def test_buckets_keep_reverse_order_size_and_type():
     comms: list[SumInMemory] = []
     comms += [SumInMemory(rank, comms) for rank in range(2)]
     buckets = layout_buckets(parameters, [], 16, comms[0], "p", behind=trailer.length(2, 3))
-    assert [b.rounded for b in buckets] == [2, 4, 4]
-    assert [b.buffer.numel() for b in buckets] == [2, 4, 4 + trailer.length(2, 3)]
-    assert buckets[0].buffer.dtype == torch.float64
-
-
-def test_a_bucket_has_one_kind_of_parameters_even_where_more_would_fit():
-    kinds = ["float32", "float64", "float64", "float32"]
-    assert group_parameters([4] * 4, kinds, 100) == [[3], [2, 1], [0]]
+    assert [b.rounded for b in buckets] == [2, 4, 4, 0]
+    assert [b.buffer.numel() for b in buckets] == [2, 4, 4, trailer.length(2, 3)]
+    assert [b.buffer.dtype for b in buckets] == [torch.float64] + 3 * [torch.float32]
 
 
 def test_workers_tell_each_other_numbers_behind_the_trailer() -> None:

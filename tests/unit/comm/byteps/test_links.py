@@ -12,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from dynamix_ps.comm.byteps.links import Links, links_of_hosts, measure_links, measure_pair, rounds_of_pairs
+from dynamix_ps.comm.byteps.links import Links, links_of_hosts, measure_links, rounds_of_pairs
+from dynamix_ps.comm.link_rate import measure_pair
 
 
 def link(rate: float, round_trip_s: float = 1e-3, burst_s: float = 0.0) -> Callable[[int], float]:

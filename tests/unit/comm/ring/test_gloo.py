@@ -98,5 +98,6 @@ def test_an_elastic_ring_begins_with_the_first_workers_and_who_comes_late_waits_
     ring = comm._elastic_ring(role)
     assert (ring._group is None) is late
     ring.close()
-    comm.adopt({})
+    comm.adopt({"least_bucket_bytes": 25_000})
     assert not comm.late, "it takes part from here on"
+    assert comm.least_bucket_bytes == 25_000, "its buckets are those of the others"

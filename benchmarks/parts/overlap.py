@@ -1,0 +1,105 @@
+"""How much of the sums computing hides: iterations between hosts, beside the longer of their two parts.
+
+    python -m benchmarks.parts.overlap --json FILE      as root: hosts are network namespaces
+
+Two workers on two hosts, each with a server, over links of 200 Mbit/s. In blocks that alternate within the same
+processes: `alone`, an iteration that exchanges nothing; `sum`, the sum of the gradient at once while nothing computes;
+`ours`, the exchange of the hook; `large`, the same in buckets as on a fast link; `gloo`, torch's
+DistributedDataParallel. The time of a block is that of its slowest worker.
+
+`exposed` is `ours` over the larger of `alone` and `sum`: 1 means that the shorter part is hidden behind the longer one.
+`over_large` is what small buckets gain. Ratios are medians over neighbouring blocks. All hosts share the cores of this
+machine, so sums slow computing down, which they do less on machines of their own.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import signal
+import statistics
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks.parts.processes.roles import Roles
+from benchmarks.suite.machine_speed import machine_name
+from benchmarks.testbed import Bed, Link, permitted
+from benchmarks.testbed.byteps_roles import OURS, on_bed
+
+CASES = ("vgg11:8", "vgg11:32", "cnn:64")
+SYSTEMS = ("alone", "sum", "ours", "large", "gloo")
+RATE_BITS_PER_S = 200e6
+WORKERS = 2
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures here")
+    parser.add_argument("--cases", nargs="+", default=CASES, metavar="MODEL:BATCH")
+    parser.add_argument("--blocks", type=int, default=6, help="of each system")
+    parser.add_argument("--block-s", type=float, default=4.0, help="seconds of a block")
+    args = parser.parse_args()
+    if refusal := permitted():
+        raise SystemExit(f"this measurement is not possible here: {refusal}")
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # unwind, so that roles and hosts are removed
+    console = Console()
+    rows = []
+    link = Link(up_bits_per_s=RATE_BITS_PER_S, down_bits_per_s=RATE_BITS_PER_S)
+    with (
+        tempfile.TemporaryDirectory(prefix="dx-overlap-") as folder,
+        Bed({f"host-{number}": link for number in range(WORKERS)}) as bed,
+    ):
+        worker = ["-m", "benchmarks.parts.processes.overlap_worker", "--rendezvous", f"{folder}/rendezvous"]
+        worker += ["--cases", *args.cases, "--blocks", str(args.blocks), "--block-s", str(args.block_s)]
+        place = on_bed(bed, lambda role: f"host-{int(role.partition('-')[2] or 0)}")
+        with Roles(Path(folder), OURS, worker, workers=WORKERS, servers=WORKERS, place=place) as running:
+            for measured in running.rows():
+                rows.append({**measured, **summary(measured["blocks"])})
+                console.print(f"{measured['model']}:{measured['batch']} is measured", highlight=False)
+        overruns = bed.overruns()
+    console.print(table(rows))
+    if overruns:
+        console.print(f"{overruns} packets were lost because this machine is too slow for the rates", highlight=False)
+    if args.json:
+        figures = {"rows": rows, "overruns": overruns, "machine": machine_name()}
+        args.json.write_text(json.dumps(figures, indent=2) + "\n")
+
+
+def summary(blocks: dict[str, list[tuple[float, float]]]) -> dict[str, Any]:
+    """Medians over blocks, which are (ms, CPU seconds) per operation, and over the ratios of neighbouring blocks."""
+    ms = {system: [block[0] for block in measured] for system, measured in blocks.items()}
+    longer = [max(pair) for pair in zip(ms["alone"], ms["sum"], strict=True)]
+
+    def ratio(one: list[float], other: list[float]) -> float:
+        return statistics.median(a / b for a, b in zip(one, other, strict=True))
+
+    return {
+        **{f"{system}_ms": statistics.median(times) for system, times in ms.items()},
+        "cpu_s": {system: statistics.median(block[1] for block in measured) for system, measured in blocks.items()},
+        "exposed": ratio(ms["ours"], longer),
+        "over_large": ratio(ms["ours"], ms["large"]),
+        "over_gloo": ratio(ms["ours"], ms["gloo"]),
+    }
+
+
+def table(rows: list[dict[str, Any]]) -> Table:
+    result = Table(title=f"iterations on two hosts at 200 Mbit/s, {machine_name()}", box=None, pad_edge=False)
+    result.add_column("model:batch")
+    for column in (*(f"{system}\nms" for system in SYSTEMS), "exposed", "over\nlarge", "over\ngloo"):
+        result.add_column(column, justify="right")
+    for row in rows:
+        result.add_row(
+            f"{row['model']}:{row['batch']}",
+            *(f"{row[f'{system}_ms']:.0f}" for system in SYSTEMS),
+            *(f"{row[ratio]:.2f}" for ratio in ("exposed", "over_large", "over_gloo")),
+        )
+    return result
+
+
+if __name__ == "__main__":
+    main()
