@@ -198,6 +198,7 @@ bench: setup
 bench-parts: setup
 	$(BIN)/python -m benchmarks.parts.comm --json bench-comm.json
 	$(BIN)/python -m benchmarks.parts.comm_curve --json bench-comm-curve.json
+	$(BIN)/python -m benchmarks.parts.overlap --json bench-overlap.json  # as root
 	$(BIN)/python -m benchmarks.parts.hooks --json bench-hooks.json
 	$(BIN)/python -m benchmarks.parts.loader --json bench-loader.json
 	$(BIN)/python -m benchmarks.parts.probe --json bench-probe.json  # as root

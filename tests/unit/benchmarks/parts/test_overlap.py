@@ -1,0 +1,36 @@
+"""Figures and table of `benchmarks.parts.overlap`."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+from rich.console import Console
+
+from benchmarks.parts.overlap import summary, table
+
+
+def test_an_iteration_is_compared_with_the_longer_of_its_parts_in_the_same_block() -> None:
+    blocks = {
+        "alone": [(10.0, 0.1), (30.0, 0.1)],
+        "sum": [(20.0, 0.2), (20.0, 0.2)],
+        "ours": [(22.0, 0.3), (36.0, 0.3)],
+        "large": [(44.0, 0.3), (72.0, 0.3)],
+        "gloo": [(44.0, 0.5), (36.0, 0.7)],
+    }
+    row = {"model": "cnn", "batch": 64, **summary(blocks)}
+    assert [row[name] for name in ("exposed", "over_large", "over_gloo")] == pytest.approx([1.15, 0.5, 0.75])
+    assert row["cpu_s"]["gloo"] == pytest.approx(0.6)
+    output = io.StringIO()
+    Console(width=100, file=output).print(table([row]))
+    assert output.getvalue().splitlines()[-1].split() == [
+        "cnn:64",
+        "20",
+        "20",
+        "29",
+        "58",
+        "40",
+        "1.15",
+        "0.50",
+        "0.75",
+    ]
