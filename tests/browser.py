@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import pytest
 
-from docs.chromium import chromium, run
+from docs.generate.chromium import chromium, run
 
 
 class Shown(NamedTuple):

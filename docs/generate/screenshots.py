@@ -1,4 +1,4 @@
-"""`python -m docs.screenshots [RUNS]`: the pictures of pages in docs/images: of this site, and of the runs in a folder.
+"""`python -m docs.generate.screenshots [RUNS]`: pictures of this site and of the runs in a folder, for docs/images.
 
 The site must be there: `make docs` builds it. Without RUNS, pictures of the site alone are made.
 """
@@ -13,16 +13,15 @@ from typing import NamedTuple
 
 from PIL import Image
 
-from docs.chromium import chromium, run
+from docs.generate.chromium import chromium, run
 from docs.generate.pages import DOCS, ROOT
 from dynamix_ps.errors import EnvironmentNotReady, UsageError
 from dynamix_ps.exit_codes import exit_code_of
 from dynamix_ps.report.run_list import runs_in
 from dynamix_ps.report.ui.site import Site
 
-COLOURS = 64  # of a picture, which makes it a third as large (chosen by us)
+COLOURS = 256  # of a picture, which makes it half as large
 MOST_BYTES = 100_000  # of a picture
-_PHONE = (390, 844)
 
 
 class Picture(NamedTuple):
@@ -40,7 +39,7 @@ def of_the_site(site: Path) -> list[Picture]:
         Picture("site-get-started", "get-started.html"),
         Picture("site-tutorial", "tutorial.html"),
         Picture("site-watching", "watching.html"),
-        Picture("site-cluster-file", "cluster-file.html", *_PHONE),
+        Picture("site-cluster-file", "cluster-file.html", 390, 844),  # a phone
     ]
     for page in shown:
         if not (site / page.address).exists():
@@ -53,8 +52,7 @@ def of_runs(runs: Path, address: str) -> list[Picture]:
     finished = next((run.folder.path.name for run in runs_in(runs) if run.end == "finished"), None)
     if finished is None:
         raise UsageError(f"{runs}: none of its runs has finished; give a folder with one that has")
-    page = f"{address}run/{finished}"
-    return [Picture("ui", address, height=330), Picture("run-page", page), Picture("run-page-phone", page, *_PHONE)]
+    return [Picture("ui", address, height=280), Picture("run-page", f"{address}run/{finished}")]
 
 
 def take(program: str, picture: Picture) -> Path:
@@ -74,7 +72,7 @@ def take(program: str, picture: Picture) -> Path:
 def main(arguments: Sequence[str]) -> int:
     """Make all pictures that can be made. Raises UsageError, EnvironmentNotReady."""
     if len(arguments) > 1:
-        raise UsageError("usage: python -m docs.screenshots [RUNS]")
+        raise UsageError("usage: python -m docs.generate.screenshots [RUNS]")
     if (program := chromium()) is None:
         raise EnvironmentNotReady("no Chromium is installed, which makes the pictures (Debian: apt install chromium)")
     wanted = of_the_site(ROOT / "site")
