@@ -130,7 +130,7 @@ function drawCurves(place, chart, width) {
   if (chart.together > 1) html(place.querySelector("figcaption"), "small", `, a point is ${chart.together} windows`);
   const extent = range(chart);
   if (!extent) { svg(box, "text", { x: width / 2, y: height / 2, "text-anchor": "middle" }, "nothing recorded"); return; }
-  const [l, r, t, b] = [52, width - 14, 18, height - 36];
+  const [l, r, t, b] = [52, width - 14, 24, height - 36];
   const x = (value) => l + ((value - extent.left) / (extent.right - extent.left)) * (r - l);
   const y = (value) => b - ((value - extent.low) / (extent.high - extent.low)) * (b - t);
   for (const tick of ticks(extent.low, extent.high, 4, false)) {
