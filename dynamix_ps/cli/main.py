@@ -27,6 +27,7 @@ _OURS = {
     "k8s": ("dynamix_ps.cli.k8s", "Write the manifests that run a job in Kubernetes."),
     "agent": ("dynamix_ps.cli.agent", "Wait for the launcher of a job, in a pod."),
     "runs": ("dynamix_ps.cli.records.runs", "List the runs of a folder."),
+    "ui": ("dynamix_ps.cli.records.ui", "Show the runs of a folder in a browser, live."),
     "report": ("dynamix_ps.cli.records.report", "Write summary, tables, plots and page of a run, or compare two."),
     "doctor": ("dynamix_ps.cli.doctor", "Check what this machine has, and say how to get what is missing."),
     "policy": ("dynamix_ps.cli.policy", "Train a policy in the simulator, compare policies, inspect their files."),

@@ -15,5 +15,6 @@ tensorboard     curves
 metric_rows     what each metric is, and where it is exported
 prometheus      the newest values as gauges and counters
 exposition      the text that Prometheus reads
-metrics_server  where it fetches that
+http_server     answers Prometheus, and browsers
+ui              the runs of a folder in a browser, live
 """

@@ -17,7 +17,7 @@ from dynamix_ps.errors import EnvironmentNotReady
 from dynamix_ps.metrics.noise import GradientNoise, SmoothedNoise
 from dynamix_ps.policy.base import Decision, View
 from dynamix_ps.report.exposition import COUNTERS, GAUGES, PREFIX, Labels, Sample, gauges, growth
-from dynamix_ps.report.metrics_server import MetricsServer
+from dynamix_ps.report.http_server import HttpServer, Request, Response
 
 DECISION_BUCKETS_S = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0)
 
@@ -39,7 +39,7 @@ class Exporter:
             buckets=DECISION_BUCKETS_S,
         )
         self._decisions = decisions.labels(run_name)
-        self._server: MetricsServer | None = None
+        self._server: HttpServer | None = None
         self._encode, self._content_type = choose_encoder("")  # the plain text format, which every scraper reads
         self._changes = 0
         self._encoded: tuple[int, bytes] = (-1, b"")  # the page, and the number of changes it includes
@@ -54,7 +54,7 @@ class Exporter:
         if self._port is None:
             return None
         try:
-            self._server = MetricsServer(self._host, self._port, self._page, self._content_type)
+            self._server = HttpServer(self._host, self._port, self._answer)
         except OSError as error:
             raise EnvironmentNotReady(
                 f"no endpoint at {host_port(self._host, self._port)}: {error.strerror or error}; "
@@ -92,6 +92,11 @@ class Exporter:
         if self._server is not None:
             self._server.close()
         self._server = None
+
+    def _answer(self, request: Request) -> Response:
+        if request.path not in ("/metrics", "/"):
+            return Response("text/plain", b"# the metrics are at /metrics\n", "404 Not Found")
+        return Response(self._content_type, self._page())
 
     def _page(self) -> bytes:
         """The metrics as text, encoded once per change: scrapes without pause take no time from the decisions."""

@@ -23,6 +23,9 @@ _TAIL_BYTES = 64 << 10  # of a worker's file, which hold its newest window
 _STAMP = re.compile(r"-(\d{8}T\d{6}Z)(-|$)")  # in the name of a run that was launched
 
 
+HEAD = ("run", "policy", "workers", "samples/s", "gain", "end")  # of a table of runs
+
+
 @dataclass(frozen=True, slots=True)
 class ListedRun:
     """One run; None is not known."""
@@ -35,6 +38,18 @@ class ListedRun:
     gain: float | None  # samples per second at the end over those of the first sizes
     end: str
     goes_on: bool = False
+
+    @property
+    def cells(self) -> tuple[str, ...]:
+        """Its row in a table of runs, see HEAD."""
+        return (
+            self.folder.path.name,
+            self.policy or "-",
+            "-" if self.workers is None else str(self.workers),
+            "-" if self.samples_per_s is None else f"{self.samples_per_s:,.0f}",
+            "-" if self.gain is None else f"{self.gain:.2f}",
+            self.end,
+        )
 
 
 def runs_in(folder: Path, now_s: float | None = None) -> list[ListedRun]:
@@ -59,10 +74,8 @@ def runs_in(folder: Path, now_s: float | None = None) -> list[ListedRun]:
 
 def _listed(folder: RunFolder, now_s: float) -> ListedRun:
     """By its summary if it has ended, otherwise by its manifest and the files of its workers."""
-    summary = _object(folder.summary_json)
-    exit_code = summary.get("exit_code")
-    began_s = _began_s(folder)
-    if isinstance(exit_code, int):
+    summary, began_s = _object(folder.summary_json), _began_s(folder)
+    if (exit_code := _exit_code(summary)) is not None:
         end = "finished" if exit_code == 0 else f"exit code {exit_code}: {_first_line(summary.get('reason'))}"
         rate, gain = _number(summary.get("samples_per_s")), summary.get("gain")
         policy, workers = _policy(summary), _count(summary.get("workers"))
@@ -75,6 +88,15 @@ def _listed(folder: RunFolder, now_s: float) -> ListedRun:
     rates = [rate for file in files if (rate := _newest_rate(file)) is not None]
     rate = sum(rates) if rates and goes_on else None
     return ListedRun(folder, began_s, _policy(_object(folder.manifest_file)), len(files), rate, None, end, goes_on)
+
+
+def has_ended(folder: RunFolder) -> bool:
+    """Whether its summary says how."""
+    return _exit_code(_object(folder.summary_json)) is not None
+
+
+def _exit_code(summary: dict[str, Any]) -> int | None:
+    return _count(summary.get("exit_code"))
 
 
 def _object(file: Path) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,13 +19,13 @@ from dynamix_ps.config.schema import BatchBounds, Cluster, Config, PolicySection
 from dynamix_ps.errors import PEER_GONE, EnvironmentNotReady, JobFailed, UsageError
 from dynamix_ps.report.page.run_page import write_page
 from dynamix_ps.report.page.two_runs import ReadRun, two_runs_page
-from dynamix_ps.report.plots.history import read_history
+from dynamix_ps.report.plots.history import history_of
 from dynamix_ps.report.plots.plots import draw_plots
 from dynamix_ps.report.recorder import Recorder
-from dynamix_ps.report.summary import Outcome, read_summary, read_told, state_of, write_summary
-from dynamix_ps.run_record.json_lines import JsonLinesTail, Line
+from dynamix_ps.report.summary import Outcome, read_told, state_of, summary_of, write_summary
+from dynamix_ps.run_record.json_lines import Line
 from dynamix_ps.run_record.model import ABSENT, WorkerState
-from dynamix_ps.run_record.role_files import RoleFiles
+from dynamix_ps.run_record.role_files import RoleLine
 from dynamix_ps.run_record.run_folder import RunFolder
 
 BY_HAND = "not recorded: the roles were launched by hand"
@@ -64,11 +64,12 @@ def report_run(folder: RunFolder, given: Config | None = None) -> Report:
         EnvironmentNotReady: the folder cannot be written.
     """
     launched = folder.manifest_file.exists()
-    config, notes = _config(folder, given)
+    told = read_told(folder)
+    config, notes = _config(folder, told, given)
     try:
         if not launched:
             _record(folder, config)
-        return Report(write_report(folder, config, _outcome(folder, config, launched)), tuple(notes))
+        return Report(write_report(folder, config, _outcome(folder, told, config)), tuple(notes))
     except OSError as error:
         raise EnvironmentNotReady(
             f"cannot write {error.filename or folder.path}: {error.strerror or error}; "
@@ -85,7 +86,7 @@ def compare_runs(first: RunFolder, second: RunFolder) -> Path:
     """
     if first.path == second.path:
         raise UsageError(f"{first.path}: a run cannot be compared with itself; give two run folders")
-    runs = [_read(folder) for folder in (first, second)]
+    runs = [read_run(folder, read_told(folder)) for folder in (first, second)]
     units = [run.config.batch.counted for run in runs]
     if units[0] != units[1]:
         raise UsageError(
@@ -101,14 +102,14 @@ def compare_runs(first: RunFolder, second: RunFolder) -> Path:
     return page
 
 
-def _read(folder: RunFolder) -> ReadRun:
-    """A run as its folder tells it; writes nothing."""
-    config, _ = _config(folder, None)
-    outcome = _outcome(folder, config, folder.manifest_file.exists())
-    return ReadRun(read_summary(folder, config, outcome), config, read_history(folder, config))
+def read_run(folder: RunFolder, told: Sequence[RoleLine]) -> ReadRun:
+    """A run as these lines of its folder tell it; writes nothing. Raises UsageError when no worker has begun."""
+    config, _ = _config(folder, told)
+    summary = summary_of(folder, told, config, _outcome(folder, told, config))
+    return ReadRun(summary, config, history_of(folder, config, told))
 
 
-def _config(folder: RunFolder, given: Config | None) -> tuple[Config, list[str]]:
+def _config(folder: RunFolder, told: Iterable[RoleLine], given: Config | None = None) -> tuple[Config, list[str]]:
     """The cluster file of the run; one that is given is kept in the folder."""
     if folder.config_file.exists():
         if given is not None:
@@ -117,18 +118,18 @@ def _config(folder: RunFolder, given: Config | None) -> tuple[Config, list[str]]
     if given is not None:
         folder.write_config(given)
         return given, [f"the cluster file is kept as {folder.config_file}"]
-    return _config_as_told(folder), [
+    return _config_as_told(folder, told), [
         f"{folder.path} holds no cluster file: workers, data plane and policy are those that the roles wrote; "
         "give the cluster file with --config for speeds and target accuracy"
     ]
 
 
-def _config_as_told(folder: RunFolder) -> Config:
+def _config_as_told(folder: RunFolder, told: Iterable[RoleLine]) -> Config:
     """The configuration as far as the first lines of the roles tell it. Raises UsageError when no worker wrote one."""
     first: dict[int, Line] = {}
     policy: str | None = None
     kinds: set[str] = set()
-    for source, _, line in RoleFiles(folder).read():
+    for source, _, line in told:
         kinds.add(line["kind"])
         if line["kind"] == "started" and source == "arbitrator":
             policy = line.get("policy")
@@ -161,14 +162,14 @@ def _record(folder: RunFolder, config: Config) -> None:
     Recorder(folder, config).close()
 
 
-def _outcome(folder: RunFolder, config: Config, launched: bool) -> Outcome:
+def _outcome(folder: RunFolder, told: Sequence[RoleLine], config: Config) -> Outcome:
     """How the run ended: by the launcher's last event, else by what the workers wrote."""
-    own = {line["kind"]: line for line in JsonLinesTail(folder.events_file).read() if line.get("source") == "launcher"}
+    own = {line["kind"]: line for source, _, line in told if source == "launcher"}
+    launched = folder.manifest_file.exists()
     heterogeneity = str(own.get("launch", {}).get("emulation") or (BY_HAND if not launched else "not recorded"))
     end = own.get("end", {})
     if {"exit_code", "reason"} <= end.keys():
         return Outcome(end["exit_code"], end["reason"], heterogeneity, tuple(map(str, end.get("notes") or ())))
-    told = read_told(folder)
     newest_s = max((line["time_s"] for _, _, line in told if line.get("time_s") is not None), default=None)
     workers = state_of(told, len(config.cluster.workers), config.later).workers
     silent_s = None if newest_s is None else max(time.time() - newest_s, 0.0)

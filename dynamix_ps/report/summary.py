@@ -6,7 +6,7 @@ import dataclasses
 import heapq
 import json
 import math
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -36,16 +36,15 @@ class Outcome:
 
 def write_summary(folder: RunFolder, config: Config, outcome: Outcome) -> dict[str, Any]:
     """Read the run folder again, write summary.json and summary.md, and return what summary.json holds."""
-    summary = read_summary(folder, config, outcome)
+    summary = summary_of(folder, read_told(folder), config, outcome)
     folder.summary_json.write_text(json.dumps(summary, indent=2, allow_nan=False) + "\n", encoding="utf-8")
     plots = sorted(path.relative_to(folder.path).as_posix() for path in folder.plots_dir.glob("*.png"))
     folder.summary_md.write_text(markdown(summary, plots), encoding="utf-8")
     return summary
 
 
-def read_summary(folder: RunFolder, config: Config, outcome: Outcome) -> dict[str, Any]:
-    """What summary.json of the folder is to hold, by whatever is there; what is not known is null."""
-    told = read_told(folder)
+def summary_of(folder: RunFolder, told: Sequence[RoleLine], config: Config, outcome: Outcome) -> dict[str, Any]:
+    """What summary.json of the folder is to hold, by the lines that are there; what is not known is null."""
     state = state_of(told, len(config.cluster.workers), config.later)
     summary = summarise(folder.path.name, state, _gain(told, config), config, outcome)
     return summary | checkpoint_fields(folder, state)
@@ -104,6 +103,8 @@ def summarise(run: str, state: RunState, gain: Gain, config: Config, outcome: Ou
         "mode": config.mode,
         "seed": config.seed,
         "iterations": state.workers.iteration,
+        "trained_ratio": _known(progress.trained_ratio),
+        "time_to_go_s": _known(progress.time_to_go_s),
         "samples": samples,
         "train_s": _known(train_s),
         "samples_per_s": _known(samples / train_s) if train_s else None,

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.browser import Browser
 from tests.probes import FakeCollector, probe_in_thread
 
 
@@ -20,3 +21,9 @@ def path(tmp_path: Path, collector: FakeCollector) -> Iterator[Path]:
     """Where a probe in this process answers, with what `collector` finds."""
     with probe_in_thread(tmp_path / "p.sock", collector):
         yield tmp_path / "p.sock"
+
+
+@pytest.fixture
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Browser:
+    """The test is skipped where none is installed."""
+    return Browser(tmp_path_factory.mktemp("browser"))

@@ -190,3 +190,17 @@ def whole_run(folder: RunFolder, windows: int = 30, workers: int = 3) -> None:
     for rank in range(workers):
         samples = windows * WINDOW * 64
         append(folder.worker_file(rank), finished(rank, windows * WINDOW, samples, moment - START_S))
+
+
+def long_run(folder: RunFolder, windows: int, workers: int = 4) -> None:
+    """A run that goes on, whose workers have written so many windows together, of 1 s each, and a plan in each 100."""
+    append(folder.journal_file, {"kind": "started", "time_s": START_S, "policy": "ppo", "workers": workers})
+    for rank in range(workers):
+        lines = [json.dumps(started(rank))]
+        for number in range(windows // workers):
+            version = number // 100
+            line = window(rank, number, 64 + version % 7, plan_version=version, time_s=START_S + 1 + number)
+            lines.append(json.dumps(line | measured(rank, number) | {"trained_ratio": number * workers / windows / 2}))
+            if number % 100 == 99:
+                lines.append(json.dumps(plan_applied(rank, version + 1, [64] * workers, time_s=START_S + 1.5 + number)))
+        folder.worker_file(rank).write_text("\n".join(lines) + "\n")

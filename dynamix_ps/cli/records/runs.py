@@ -9,7 +9,7 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from dynamix_ps.report.run_list import ListedRun, runs_in
+from dynamix_ps.report.run_list import HEAD, ListedRun, runs_in
 from dynamix_ps.terminal import printable
 
 _WIDTH = 200  # columns where the output is no terminal
@@ -37,16 +37,9 @@ def command(folder: Path) -> int:
 
 def _table(runs: list[ListedRun]) -> Table:
     table = Table(box=None, pad_edge=False, header_style="bold")
-    for name in ("run", "policy", "workers", "samples/s", "gain", "end"):
+    for name in HEAD:
         is_text = name in ("run", "policy", "end")
         table.add_column(name, justify="left" if is_text else "right", no_wrap=True, overflow="ellipsis")
     for run in runs:
-        table.add_row(
-            printable(run.folder.path.name),
-            printable(run.policy or "-"),
-            "-" if run.workers is None else str(run.workers),
-            "-" if run.samples_per_s is None else f"{run.samples_per_s:,.0f}",
-            "-" if run.gain is None else f"{run.gain:.2f}",
-            printable(run.end),
-        )
+        table.add_row(*map(printable, run.cells))
     return table

@@ -8,17 +8,29 @@ import json
 from collections.abc import Iterable, Sequence
 from html import escape
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 _HERE = Path(__file__).parent
 LONGEST_TEXT = 2000  # characters of one cell or sentence (chosen by us)
 MOST_ITEMS = 100  # of a list (chosen by us)
 
 
-def page(title: str, body: Iterable[str], charts: Sequence[dict[str, Any]]) -> str:
-    """A self-contained page. Its policy forbids the browser every address, and every script and style but ours."""
+class PageLink(NamedTuple):
+    """Text that leads to another page of the same server."""
+
+    words: str
+    address: str
+
+
+def page(title: str, body: Iterable[str], charts: Sequence[dict[str, Any]] = (), live: bool = False) -> str:
+    """A self-contained page. Its policy forbids the browser every address, and every script and style but ours.
+
+    Args:
+        live: the page fetches itself anew every few seconds, from the server that it comes from.
+    """
     style, script = (_HERE / "page.css").read_text("utf-8"), (_HERE / "page.js").read_text("utf-8")
     allowed = f"default-src 'none'; img-src data:; style-src {_hash(style)}; script-src {_hash(script)}"
+    allowed += "; connect-src 'self'" if live else ""
     data = json.dumps(charts, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")
     return f"""<!doctype html>
 <html lang="en">
@@ -31,7 +43,7 @@ def page(title: str, body: Iterable[str], charts: Sequence[dict[str, Any]]) -> s
 <style>{style}</style>
 </head>
 <body>
-<main>
+<main{" data-live" if live else ""}>
 {"".join(body)}
 </main>
 <script type="application/json" id="charts">{data}</script>
@@ -45,6 +57,10 @@ def text(value: object) -> str:
     """Any text, escaped; a very long one is cut."""
     words = str(value)
     return escape(words if len(words) <= LONGEST_TEXT else f"{words[:LONGEST_TEXT]} ...")
+
+
+def link(to: PageLink) -> str:
+    return f'<a href="{escape(to.address)}">{text(to.words)}</a>'
 
 
 def heading(words: str) -> str:
@@ -62,11 +78,12 @@ def bullets(items: Sequence[str], when_empty: str) -> str:
     return f"<ul>{''.join(f'<li>{text(item)}</li>' for item in (*items[:MOST_ITEMS], *more))}</ul>\n"
 
 
-def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+def table(head: Sequence[str], rows: Iterable[Sequence[str | PageLink]]) -> str:
     """The first column names the row; a table that is too wide scrolls."""
     top = f"<thead><tr>{''.join(f'<th>{text(cell)}</th>' for cell in head)}</tr></thead>" if any(head) else ""
     lines = "".join(
-        f"<tr><th>{text(first)}</th>{''.join(f'<td>{text(cell)}</td>' for cell in rest)}</tr>" for first, *rest in rows
+        f"<tr><th>{_cell(first)}</th>{''.join(f'<td>{_cell(cell)}</td>' for cell in rest)}</tr>"
+        for first, *rest in rows
     )
     return f'<div class="wide"><table>{top}<tbody>{lines}</tbody></table></div>\n'
 
@@ -86,6 +103,10 @@ def chart_places(charts: Sequence[dict[str, Any]]) -> str:
 def details(summary: str, content: str) -> str:
     """Text as it is, behind a click."""
     return f"<details><summary>{text(summary)}</summary><pre>{escape(content)}</pre></details>\n"
+
+
+def _cell(content: str | PageLink) -> str:
+    return link(content) if isinstance(content, PageLink) else text(content)
 
 
 def _hash(content: str) -> str:

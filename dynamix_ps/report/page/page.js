@@ -1,13 +1,18 @@
 // Draws the charts of the page as SVG, at the width that each has, and shows values under the pointer.
 "use strict";
 
-const CHARTS = JSON.parse(document.getElementById("charts").textContent);
-const FIGURES = [...document.querySelectorAll(".charts figure")];
-const END_S = Math.max(0, ...CHARTS.filter((chart) => chart.isTime).flatMap((chart) => chart.curves.map((curve) => curve.x.at(-1) ?? 0)));
+const EVERY_MS = 3000; // a live page looks for news
 const COLOURS = 8, LEGEND_LIMIT = 16, TIP_LIMIT = 12, PRINTED_WIDTH = 380;
 const ALL = -1; // the colour of what is of all workers together
 const DASHES = ["", "6 3", "2 3", "8 3 2 3"];
 const TIME_STEPS = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400];
+
+let CHARTS, FIGURES, END_S; // of the page as it is now
+function take() {
+  CHARTS = JSON.parse(document.getElementById("charts").textContent);
+  FIGURES = [...document.querySelectorAll(".charts figure")];
+  END_S = Math.max(0, ...CHARTS.filter((chart) => chart.isTime).flatMap((chart) => chart.curves.map((curve) => curve.x.at(-1) ?? 0)));
+}
 
 function svg(parent, name, attributes, words) {
   const made = document.createElementNS("http://www.w3.org/2000/svg", name);
@@ -125,7 +130,7 @@ function drawCurves(place, chart, width) {
   if (chart.together > 1) html(place.querySelector("figcaption"), "small", `, a point is ${chart.together} windows`);
   const extent = range(chart);
   if (!extent) { svg(box, "text", { x: width / 2, y: height / 2, "text-anchor": "middle" }, "nothing recorded"); return; }
-  const [l, r, t, b] = [52, width - 14, 18, height - 36];
+  const [l, r, t, b] = [52, width - 14, 24, height - 36];
   const x = (value) => l + ((value - extent.left) / (extent.right - extent.left)) * (r - l);
   const y = (value) => b - ((value - extent.low) / (extent.high - extent.low)) * (b - t);
   for (const tick of ticks(extent.low, extent.high, 4, false)) {
@@ -255,4 +260,27 @@ function fit() {
 addEventListener("resize", fit);
 addEventListener("beforeprint", () => { drawnFor = PRINTED_WIDTH; drawAll(PRINTED_WIDTH); });
 addEventListener("afterprint", fit);
+take();
 fit();
+
+// A live page takes in the news, unless nobody looks or somebody reads a value.
+async function renew() {
+  const main = document.querySelector("main");
+  if (!("live" in main.dataset)) return;
+  if (!document.hidden && !document.querySelector(".tip:not([hidden])")) {
+    try {
+      const answer = await fetch(location.href);
+      if (!answer.ok) throw new Error(answer.statusText);
+      const fresh = new DOMParser().parseFromString(await answer.text(), "text/html");
+      const [open, top] = [[...main.querySelectorAll("details")].map((one) => one.open), scrollY];
+      fresh.querySelectorAll("details").forEach((one, number) => { one.open = open[number] ?? false; });
+      document.getElementById("charts").replaceWith(fresh.getElementById("charts"));
+      main.replaceWith(fresh.querySelector("main"));
+      take();
+      drawAll();
+      scrollTo(scrollX, top);
+    } catch { main.dataset.live = "away"; } // it may come back
+  }
+  setTimeout(renew, EVERY_MS);
+}
+setTimeout(renew, EVERY_MS);

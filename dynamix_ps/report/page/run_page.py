@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Sequence
 from typing import Any
 
 from dynamix_ps.config.load import dump_config
@@ -14,6 +15,8 @@ from dynamix_ps.report.page.story import how_it_ended, sentences, tiles
 from dynamix_ps.report.plots.history import History, read_history
 from dynamix_ps.report.summary_text import about_waiting, came_and_went, figures, worker_table
 from dynamix_ps.run_record.run_folder import RunFolder
+
+ALL_RUNS = html.PageLink("all runs", "../")  # in `dynamix ui`
 
 
 def write_page(folder: RunFolder, config: Config, summary: dict[str, Any]) -> bool:
@@ -36,13 +39,21 @@ def write_page(folder: RunFolder, config: Config, summary: dict[str, Any]) -> bo
     return True
 
 
-def run_page(summary: dict[str, Any], config: Config, history: History) -> str:
-    """The page of one run."""
+def run_page(
+    summary: dict[str, Any], config: Config, history: History, live: bool = False, thinned: Sequence[str] = ()
+) -> str:
+    """The page of one run.
+
+    Args:
+        live: `dynamix ui` serves it, beside a page with all runs.
+        thinned: why figures are estimates, if they are; those of the whole run are left out then.
+    """
     charts = drawn(charts_of_run(history))
     body = [
+        html.link(ALL_RUNS) if live else "",
         f"<h1>{html.text(summary['run'])}</h1>\n",
-        html.paragraphs([how_it_ended(summary)], "good" if summary["exit_code"] == 0 else "bad"),
-        html.paragraphs(sentences(summary), "story"),
+        html.paragraphs([how_it_ended(summary)], {0: "good", None: ""}.get(summary["exit_code"], "bad")),
+        html.paragraphs([*sentences(summary), *thinned], "story"),
         html.tile_row(tiles(summary)),
         html.chart_places(charts),
         html.heading("Who came and went"),
@@ -52,11 +63,11 @@ def run_page(summary: dict[str, Any], config: Config, history: History) -> str:
         html.heading("Workers"),
         html.table(*worker_table(summary["per_worker"], summary["counted"])),
         html.paragraphs([about_waiting(summary["heterogeneity"])] if about_waiting(summary["heterogeneity"]) else []),
-        html.heading("Settings and figures"),
-        html.table((), figures(summary)),
+        html.heading("Settings" if thinned else "Settings and figures"),
+        "" if thinned else html.table((), figures(summary)),
         html.details("The cluster file, with every default", settings(config)),
     ]
-    return html.page(summary["run"], body, charts)
+    return html.page(summary["run"], body, charts, live)
 
 
 def settings(config: Config) -> str:
@@ -67,4 +78,5 @@ def settings(config: Config) -> str:
 
 def _comings(summary: dict[str, Any]) -> str:
     happened = [text for _, text in came_and_went(summary)]
-    return html.bullets(happened, "Nobody: all workers and servers were there from the beginning to the end.")
+    whole = "there from the beginning to the end" if summary["exit_code"] is not None else "there all the time"
+    return html.bullets(happened, f"Nobody: all workers and servers were {whole}.")

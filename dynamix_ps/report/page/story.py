@@ -33,6 +33,10 @@ def sentences(summary: dict[str, Any]) -> list[str]:
 def tiles(summary: dict[str, Any]) -> Iterator[Tile]:
     """The figures that people look for first; one that is not known is left out."""
     gain, counted = summary["gain"], summary["counted"]
+    if summary["exit_code"] is None and summary["trained_ratio"] is not None:
+        yield Tile(f"{100 * summary['trained_ratio']:.0f} %", "done")
+    if summary["exit_code"] is None and summary["time_to_go_s"] is not None:
+        yield Tile(_span(summary["time_to_go_s"]), "to go, about")
     if ratio := gain["samples_per_s_ratio"]:
         estimated = ", estimated" if gain["first"]["estimated"] else ""
         yield Tile(f"{ratio:.2f} times", f"{counted}/s of the first sizes{estimated}")
@@ -67,8 +71,8 @@ def _happened(summary: dict[str, Any]) -> str:
     metrics = summary["metrics"]
     if reached := [f"a test {name} of {shown(name, metrics[name]['last'])}" for name in main_names(metrics)]:
         done += f", and reached {' and '.join(reached)}"
-    if summary["exit_code"] == 0:
-        return f"{done}."
+    if summary["exit_code"] in (0, None):
+        return f"{done}." if summary["exit_code"] == 0 else f"So far {done}."
     return f"{_upper(how_it_ended(summary)).rstrip('.')}. Until then {done}."
 
 

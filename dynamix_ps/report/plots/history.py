@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from dynamix_ps.config.schema import Config
@@ -11,7 +12,7 @@ from dynamix_ps.metrics.noise import GradientNoise, SmoothedNoise
 from dynamix_ps.run_record.evaluations import Evaluation, MetricCurve, curves, evaluation_of
 from dynamix_ps.run_record.json_lines import UNUSABLE, Line
 from dynamix_ps.run_record.model import TIME_PARTS, by_worker
-from dynamix_ps.run_record.role_files import RoleFiles
+from dynamix_ps.run_record.role_files import RoleFiles, RoleLine
 from dynamix_ps.run_record.run_folder import RunFolder
 from dynamix_ps.run_record.values import filled, number, ratio
 
@@ -97,7 +98,12 @@ class _OfAll:
 
 def read_history(folder: RunFolder, config: Config) -> History:
     """Read the run folder; whatever is missing is empty."""
-    told = [told for told in RoleFiles(folder).read() if "time_s" in told.line]
+    return history_of(folder, config, RoleFiles(folder).read())
+
+
+def history_of(folder: RunFolder, config: Config, lines: Iterable[RoleLine]) -> History:
+    """From the lines of all roles; those of each role in the order in which it wrote them."""
+    told = [told for told in lines if "time_s" in told.line]
     of_workers = [line for _, file, line in told if file.parent == folder.workers_dir]
     starts = [line["time_s"] for line in of_workers if line["kind"] == "started"]
     began = min(starts or (line["time_s"] for line in of_workers), default=0.0)

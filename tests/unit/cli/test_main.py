@@ -102,7 +102,7 @@ def test_the_line_for_the_shell_works_in_bash() -> None:
         (
             ("xyz",),
             2,
-            "no command 'xyz'; there are: demo, examples, init, launch, leave, join, sbatch, k8s, agent, runs, report",
+            "no command 'xyz'; there are: demo, examples, init, launch, leave, join, sbatch, k8s, agent, runs, ui",
         ),
         (("launch",), 2, "give one with -c, or the number of workers with -n"),
         (("launch", "-c", "none.yaml"), 2, "error: none.yaml: no such file"),

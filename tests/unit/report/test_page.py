@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import csv
 import itertools
 import json
 import math
 import re
-from collections.abc import Iterator
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -28,6 +26,7 @@ from dynamix_ps.report.run_report import compare_runs, write_report
 from dynamix_ps.report.summary import Outcome
 from dynamix_ps.run_record.run_folder import RunFolder
 from tests.browser import Browser
+from tests.unit.report.pages import charts_in, columns, words_of
 from tests.unit.synthetic_run import START_S, append, config, evaluation, finished, started, whole_run, window
 
 GOOD = Outcome(0, "all workers finished", "none")
@@ -39,35 +38,11 @@ def write(folder: RunFolder, given: Config | None = None, outcome: Outcome = GOO
     return folder.report_html.read_text()
 
 
-def charts_in(page: str) -> dict[str, dict[str, Any]]:
-    found = re.search(r'<script type="application/json" id="charts">(.*?)</script>', page)
-    assert found
-    return {chart["title"]: chart for chart in json.loads(found[1])}
-
-
-def words_of(page: str) -> str:
-    """Without head, scripts and tags."""
-    body = re.sub(r"<script.*?</script>", "", page.partition("<body>")[2], flags=re.DOTALL)
-    return " ".join(re.sub(r"<[^>]*>", " ", body).split())
-
-
-def columns(folder: RunFolder, rank: int, *names: str) -> Iterator[tuple[float, ...]]:
-    """Columns of windows.csv, of one worker."""
-    with folder.windows_csv.open(newline="") as file:
-        rows = [row for row in csv.DictReader(file) if int(row["rank"]) == rank]
-    return zip(*([float(row[name]) for row in rows] for name in names), strict=True)
-
-
 @pytest.fixture
 def run(folder: RunFolder) -> RunFolder:
     whole_run(folder)
     Recorder(folder, config(3)).close()
     return folder
-
-
-@pytest.fixture
-def browser(tmp_path_factory: pytest.TempPathFactory) -> Browser:
-    return Browser(tmp_path_factory.mktemp("browser"))
 
 
 class TestCurves:

@@ -1,16 +1,18 @@
-"""A small HTTP server for one page of metrics, which no client can keep busy.
+"""A small HTTP server for a few pages, which no client can keep busy.
 
-A connection has one request, and LIMIT_S from its beginning to the end of the answer. There are at most MAX_OPEN; one
-more ends the oldest, so that idle ones never keep Prometheus out.
+A connection has one request, with LIMIT_S to send it and LIMIT_S to take the answer. There are at most MAX_OPEN; one
+more ends the oldest, so that idle ones never keep Prometheus or a browser out. Pages are made one at a time.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import re
 import socket
 import threading
 from collections.abc import Callable
+from typing import NamedTuple
 
 LIMIT_S = 5.0
 MAX_OPEN = 32
@@ -19,10 +21,26 @@ _BACKLOG = 128
 _NO_CLIENT = (asyncio.TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError)  # slow, gone, not HTTP
 
 
-class MetricsServer:
-    """Serves a page at `/metrics` from a thread of its own, from its construction until `close`."""
+class Request(NamedTuple):
+    """A GET, as its client writes it."""
 
-    def __init__(self, host: str, port: int, page: Callable[[], bytes], content_type: str) -> None:
+    path: str  # without what follows a `?`
+    host: str  # the server's name in the client's address, with the port; empty where the client sends none
+
+
+class Response(NamedTuple):
+    """`fields`: further lines of the head."""
+
+    content_type: str
+    body: bytes
+    status: str = "200 OK"
+    fields: tuple[str, ...] = ()
+
+
+class HttpServer:
+    """Answers from a thread of its own, from its construction until `close`. `answer` must not raise."""
+
+    def __init__(self, host: str, port: int, answer: Callable[[Request], Response]) -> None:
         """Raises OSError if the address is taken or is not of this machine. Port 0: the system chooses one."""
         family, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
         self._socket = socket.socket(family)
@@ -34,12 +52,11 @@ class MetricsServer:
             self._socket.close()
             raise
         self.port: int = self._socket.getsockname()[1]
-        self._page = page
-        self._content_type = content_type
+        self._respond = answer
         self._open: dict[asyncio.Task[None], asyncio.StreamWriter] = {}  # the oldest first
         self._loop = asyncio.new_event_loop()
         self._closing = asyncio.Event()
-        self._thread = threading.Thread(target=self._run, name="dynamix-metrics", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="dynamix-http", daemon=True)
         self._thread.start()
 
     def close(self) -> None:
@@ -76,20 +93,20 @@ class MetricsServer:
     async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.transport.set_write_buffer_limits(high=0)  # `drain` waits until all is sent
         with contextlib.suppress(OSError, *_NO_CLIENT):
-            await asyncio.wait_for(self._exchange(reader, writer), LIMIT_S)
+            head = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), LIMIT_S)
+            writer.write(_raw(self._response(head)))
+            await asyncio.wait_for(writer.drain(), LIMIT_S)
 
-    async def _exchange(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        head = await reader.readuntil(b"\r\n\r\n")
+    def _response(self, head: bytes) -> Response:
         method, _, rest = head.partition(b" ")
-        path = rest.partition(b" ")[0].partition(b"?")[0]
         if method != b"GET":
-            writer.write(self._response("405 Method Not Allowed", b"# use GET\n"))
-        elif path not in (b"/metrics", b"/"):
-            writer.write(self._response("404 Not Found", b"# the metrics are at /metrics\n"))
-        else:
-            writer.write(self._response("200 OK", self._page()))
-        await writer.drain()
+            return Response("text/plain", b"# use GET\n", "405 Method Not Allowed")
+        host = re.search(rb"\r\nhost:[ \t]*([^\r]*)", head, re.IGNORECASE)
+        path = rest.partition(b" ")[0].partition(b"?")[0]
+        return self._respond(Request(path.decode("latin-1"), host[1].decode("latin-1").strip() if host else ""))
 
-    def _response(self, status: str, body: bytes) -> bytes:
-        head = f"HTTP/1.1 {status}\r\nContent-Type: {self._content_type}\r\nContent-Length: {len(body)}\r\n"
-        return f"{head}Connection: close\r\n\r\n".encode() + body
+
+def _raw(response: Response) -> bytes:
+    fields = (f"Content-Type: {response.content_type}", f"Content-Length: {len(response.body)}", *response.fields)
+    head = "\r\n".join((f"HTTP/1.1 {response.status}", *fields, "Connection: close"))
+    return f"{head}\r\n\r\n".encode() + response.body
