@@ -48,7 +48,7 @@ def measured(wheel: Path, folder: Path) -> dict[str, float]:
     Raises CalledProcessError if nothing can be installed, and ends this program if the job fails.
     """
     programs = folder / "env" / "bin"
-    pip = (programs / "python", "-m", "pip", "install", "-q")
+    pip = (programs / "python", "-m", "pip", "install", "-qq")
     subprocess.run([sys.executable, "-m", "venv", folder / "env"], check=True)
     subprocess.run([*pip, f"torch=={installed_version('torch')}"], check=True)
     began_s = time.time()
