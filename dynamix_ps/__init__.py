@@ -40,4 +40,11 @@ standard_streams  standard streams that a process was started without
 numpy_names      names that MXNet needs and NumPy has dropped
 """
 
+import sys
+
 __version__ = "0.2.0"
+
+if sys.platform != "linux":
+    raise ImportError(
+        f"dynamix_ps runs on Linux alone, and this is {sys.platform}; use a machine or container with Linux"
+    )

@@ -13,6 +13,7 @@
     first_hour          what adapting costs a newcomer's first runs: the examples beside fixed sizes
     output              what lines on the terminal cost, and how many per second the launcher takes
     forks               seconds from the command to the first iteration on one host: forked workers beside new ones
+    under_torchrun      jobs that torchrun starts: from pip install to the first plan, and beside DDP
     launch              seconds from the command to the first iteration on several hosts, beside torchrun
     decision            time of a decision of a policy
     decision_path       modules and calls from a closed window to a published plan

@@ -1,4 +1,4 @@
-"""Builds BytePS from its PyPI source package for this machine, with or without a GPU, and corrects its faults.
+"""Builds BytePS from its PyPI source package, for this machine or for others, and corrects its faults.
 
 In reading order:
 
@@ -10,6 +10,7 @@ In reading order:
   sources    a file that is added to the BytePS sources
   headers    replacements for headers of CUDA and torch
   toolchain  what a build needs from this machine
+  cpu_level  the CPU that a wheel for other hosts needs
   cuda       where the CUDA toolkit and NCCL are
   wheels     joins the wheels of several plugins
   cache      built wheels, one build at a time

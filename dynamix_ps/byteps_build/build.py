@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import signal
 import subprocess
 import tempfile
 import time
@@ -17,7 +18,7 @@ from dynamix_ps.byteps_build.install import check_import, install, installed_inf
 from dynamix_ps.byteps_build.pip import pip
 from dynamix_ps.byteps_build.progress import Progress
 from dynamix_ps.byteps_build.recipe import Recipe
-from dynamix_ps.byteps_build.toolchain import BUILD_BYTES, CACHE_BYTES, check_build_packages, check_free_space
+from dynamix_ps.byteps_build.toolchain import BUILD_BYTES, CACHE_BYTES, check_free_space
 from dynamix_ps.byteps_build.wheels import join_wheels
 from dynamix_ps.errors import BuildError
 
@@ -61,7 +62,6 @@ def build_byteps(recipe: Recipe, progress: Progress, target: Path | None = None,
 
 
 def _build(recipe: Recipe, cache: WheelCache, progress: Progress) -> Path:
-    check_build_packages()
     check_free_space(Path(tempfile.gettempdir()), BUILD_BYTES)
     check_free_space(cache.folder, CACHE_BYTES)
     with progress.phase(f"fetch {source.FILE_NAME}"):
@@ -81,6 +81,7 @@ def _build(recipe: Recipe, cache: WheelCache, progress: Progress) -> Path:
             what = f"{plugin.name} plugin" if wheels else f"server and {plugin.name} plugin"
             with progress.phase(f"compile {what} (log: {log})"):
                 environment = recipe.environment(plugin, home, os.cpu_count() or 1)
+                environment["TMPDIR"] = scratch  # pip and the compiler leave theirs where they are killed
                 wheels.append(_compile(environment, tree, place / "wheel", log, progress))
         with progress.phase("store the wheel"):
             return cache.store(recipe.key, join_wheels(wheels, folder / "joined"))
@@ -99,13 +100,18 @@ def _compile(environment: dict[str, str], tree: Path, out: Path, log: Path, prog
             stderr=subprocess.STDOUT,
             text=True,
             errors="replace",
+            start_new_session=True,
         ) as process,
     ):
         assert process.stdout is not None
-        for line in process.stdout:
-            file.write(line)
-            tail.append(line.rstrip())
-            progress.line(line)
+        try:
+            for line in process.stdout:
+                file.write(line)
+                tail.append(line.rstrip())
+                progress.line(line)
+        except BaseException:
+            os.killpg(process.pid, signal.SIGKILL)  # with make and the compilers
+            raise
     wheels = sorted(out.glob("*.whl"))
     if process.returncode != 0 or not wheels:
         raise _build_failed(process.returncode, list(tail), log)

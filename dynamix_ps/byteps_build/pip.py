@@ -11,6 +11,7 @@ from dynamix_ps import own_process
 from dynamix_ps.errors import BuildError
 
 _OPTIONS = ("--disable-pip-version-check", "--no-input")
+GET_PIP = "uv pip install pip, or apt-get install python3-venv (Debian, Ubuntu)"
 _OF_DEBIAN = Path("/usr/share/python-wheels")
 
 
@@ -20,10 +21,13 @@ def pip() -> tuple[str, ...]:
         return own_process.command("pip", *_OPTIONS)
     for wheel in _bundled():
         return (sys.executable, str(wheel / "pip"), *_OPTIONS)  # Python runs a package in an archive
-    raise BuildError(
-        f"the environment {sys.prefix} has no pip, and this Python brings none along.\n"
-        "Next: uv pip install pip, or apt-get install python3-venv (Debian, Ubuntu)"
-    )
+    raise BuildError(f"the environment {sys.prefix} has no pip, and this Python brings none along; {GET_PIP}")
+
+
+def how_to_install(package: str) -> str:
+    """The command that installs a package into this environment."""
+    pip_is_here = importlib.util.find_spec("pip") is not None
+    return f"{sys.executable} -m pip install {package}" if pip_is_here else f"uv pip install {package}"
 
 
 def _bundled() -> Iterator[Path]:

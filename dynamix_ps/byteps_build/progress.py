@@ -1,4 +1,4 @@
-"""Shows a build while it runs: phases with their time and the present file; plain lines without a terminal."""
+"""Shows a build while it runs: a line per phase with its time; on a terminal also the present file."""
 
 from __future__ import annotations
 
@@ -21,21 +21,28 @@ class Progress:
         self._status: Status | None = None
         self._phase = ""
         self._files = 0
+        self._began_s = 0.0
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
         """Show `name` while the phase runs, and its duration at the end."""
-        self._phase, self._files = name, 0
-        start = time.monotonic()
+        self._phase, self._files, self._began_s = name, 0, time.monotonic()
         if self._console.is_terminal:
             with self._console.status(name) as self._status:
                 yield
             self._status = None
-        else:
-            self._console.print(f"{name} ...", highlight=False, soft_wrap=True)
+            self.note(f"[green]✓[/] {name} [dim]{self._passed_s():.1f} s[/]")
+            return
+        self._console.print(f"{name} ... ", end="", highlight=False, soft_wrap=True)
+        try:
             yield
-        took = f"[dim]{time.monotonic() - start:.1f} s[/]"
-        self._console.print(f"[green]✓[/] {name} {took}", highlight=False, soft_wrap=True)
+        except BaseException:
+            self.note("not done")
+            raise
+        self.note(f"{self._passed_s():.1f} s")
+
+    def _passed_s(self) -> float:
+        return time.monotonic() - self._began_s
 
     def line(self, line: str) -> None:
         """Take a line of the compiler's output, and show which file it compiles."""
@@ -44,7 +51,7 @@ class Progress:
             return
         self._files += 1
         if self._status is not None:
-            self._status.update(f"{self._phase} [dim]{self._files} files, {found[1]}[/]")
+            self._status.update(f"{self._phase} [dim]{self._passed_s():.0f} s, {self._files} files, {found[1]}[/]")
 
     def note(self, text: str) -> None:
         self._console.print(text, highlight=False, soft_wrap=True)

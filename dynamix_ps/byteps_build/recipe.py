@@ -9,8 +9,9 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from dynamix_ps.byteps_build import source
+from dynamix_ps.byteps_build import cpu_level, source
 from dynamix_ps.byteps_build.edits import Variant, apply_edits, for_variant
+from dynamix_ps.byteps_build.edits.toolchain import FOR_OTHER_HOSTS
 from dynamix_ps.byteps_build.toolchain import Toolchain
 
 HERE = Path(__file__).parent
@@ -53,6 +54,11 @@ MXNET = Plugin(
 )
 
 
+def plugins_of(variant: Variant, toolchain: Toolchain, cuda: bool) -> tuple[Plugin, ...]:
+    """What is built here: for torch, and for MXNet where that is installed (not with CUDA, which its package lacks)."""
+    return (TORCH, MXNET) if toolchain.mxnet and variant == "ours" and not cuda else (TORCH,)
+
+
 def sources_digest(variant: Variant) -> str:
     """Digest of what this version of the package builds BytePS from, whatever builds it."""
     headers = sorted(HERE.glob("headers/**/*.h"))
@@ -73,13 +79,17 @@ def _digest(parts: Mapping[str, object]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """One kind of build. `cuda_home` and `nccl_home` are empty for a build without a GPU."""
+    """One kind of build. `cuda_home` and `nccl_home` are empty for a build without a GPU.
+
+    `for_other_hosts`: for x86-64-v3, and checks the CPU when it is imported; else for the CPU of this machine.
+    """
 
     variant: Variant
     toolchain: Toolchain
     plugins: tuple[Plugin, ...] = (TORCH,)
     cuda_home: str = ""
     nccl_home: str = ""
+    for_other_hosts: bool = False
 
     @property
     def cuda(self) -> bool:
@@ -88,13 +98,15 @@ class Recipe:
     @property
     def key(self) -> str:
         """Digest of everything that determines the content of the wheel."""
-        parts = {
+        parts: dict[str, object] = {
             "sources": sources_digest(self.variant),
             "plugins": [asdict(plugin) for plugin in self.plugins],
             "toolchain": self.toolchain.describe(),
             "variant": self.variant,
             "cuda": [self.cuda_home, self.nccl_home],
         }
+        if self.for_other_hosts:
+            parts["for other hosts"] = [asdict(FOR_OTHER_HOSTS), _cpu_check()]
         return _digest(parts)
 
     def marker(self) -> dict[str, object]:
@@ -115,6 +127,9 @@ class Recipe:
         apply_edits(tree, for_variant(self.variant))
         for path, name in ADDED:
             (tree / name).write_bytes(path.read_bytes())
+        if self.for_other_hosts:
+            apply_edits(tree, [FOR_OTHER_HOSTS])
+            (tree / "byteps" / "__init__.py").write_text(_cpu_check(), encoding="utf-8")
         (tree / "byteps" / MARKER).write_text(json.dumps(self.marker(), indent=1), encoding="utf-8")
 
     def environment(self, plugin: Plugin, home: Path, jobs: int) -> dict[str, str]:
@@ -151,6 +166,11 @@ class Recipe:
         _link_all(HERE / "headers" / "cuda_stand_in", include)
         for name in ("libcudart.a", "libnccl_static.a"):
             (home / "lib" / name).write_bytes(b"!<arch>\n")  # an archive without members
+
+
+def _cpu_check() -> str:
+    """Of a wheel for other hosts: what `import byteps` runs first."""
+    return Path(cpu_level.__file__).read_text(encoding="utf-8") + cpu_level.CALL
 
 
 def _link_all(source_folder: Path, folder: Path, pattern: str = "*") -> None:

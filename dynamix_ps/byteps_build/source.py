@@ -48,7 +48,11 @@ def _download(folder: Path) -> Path:
     options = ["--timeout", "20", "--retries", "2"]
     options += ["--no-deps", "--no-build-isolation", "--no-binary", ":all:", "--require-hashes", "-d", str(folder)]
     done = subprocess.run(
-        [*pip(), "download", *options, "-r", str(requirements)], capture_output=True, text=True, check=False
+        [*pip(), "download", *options, "-r", str(requirements)],
+        env={**os.environ, "TMPDIR": str(folder)},
+        capture_output=True,
+        text=True,
+        check=False,
     )
     path = folder / FILE_NAME
     if done.returncode == 0 and path.is_file():

@@ -9,15 +9,18 @@ import shutil
 import subprocess
 import sys
 import sysconfig
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import NamedTuple
 
-from dynamix_ps.byteps_build.pip import pip
+from dynamix_ps.byteps_build.pip import GET_PIP, how_to_install, pip
 from dynamix_ps.errors import BuildError
 from dynamix_ps.packages import installed_version
 
 BUILD_BYTES = 500_000_000  # space that a build needs in TMPDIR
 CACHE_BYTES = 50_000_000  # source package, wheel and log
+_DEBIAN = "(Debian, Ubuntu)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,46 +31,54 @@ class Toolchain:
     torch: str
     mxnet: str  # empty: not installed
     compiler: str
-    cpu: str  # the build uses -march=native
+    cpu: str  # the build uses -march=native, but for other hosts
 
     def describe(self) -> dict[str, str]:
         return asdict(self)
 
 
-def check() -> Toolchain:
-    """Look for pip, compiler, headers and Python packages. Raises BuildError with what to install."""
-    pip()
+class Tool(NamedTuple):
+    """What a build needs of this machine, and where it was found; empty: it is missing, and `fix` says what has it."""
+
+    name: str
+    found: str
+    fix: str
+
+
+def tools() -> Iterator[Tool]:
+    """All that a build needs, but for torch."""
+    machine = platform.machine()
+    yield Tool("x86-64", machine if machine == "x86_64" else "", f"on {machine} use comm: gloo, a ring without BytePS")
+    try:
+        command = pip()
+        found = installed_version("pip") or command[1]
+    except BuildError:
+        found = ""
+    yield Tool("pip", found, GET_PIP)
+    for package in ("setuptools", "wheel"):
+        yield Tool(package, installed_version(package) or "", how_to_install(package))
     compiler = os.environ.get("CXX", "g++")
-    missing = [tool for tool in (compiler, "make", "ar") if shutil.which(tool) is None]
+    for tool, package in (compiler, "g++"), ("make", "make"), ("ar", "binutils"):
+        yield Tool(tool, shutil.which(tool) or "", f"apt-get install {package} {_DEBIAN}")
+    yield Tool("numa.h", _numa_header(compiler), f"apt-get install libnuma-dev {_DEBIAN}")
+    header = Path(sysconfig.get_path("include"), "Python.h")
+    yield Tool("Python.h", str(header) if header.is_file() else "", f"apt-get install python3-dev {_DEBIAN}")
+
+
+def check() -> Toolchain:
+    """Look for all that a build needs. Raises BuildError with a line for each thing that is missing."""
+    torch = installed_version("torch") or ""
+    missing = [tool for tool in (*tools(), Tool("torch", torch, how_to_install("torch"))) if not tool.found]
     if missing:
-        raise BuildError(
-            f"BytePS must be compiled, but {' and '.join(missing)} cannot be found on PATH.\n"
-            "Next: apt-get install g++ make (Debian, Ubuntu)"
-        )
-    if not _compiles(compiler, "#include <numa.h>"):
-        raise BuildError(
-            "BytePS needs libnuma, but its header numa.h cannot be found.\n"
-            "Next: apt-get install libnuma-dev (Debian, Ubuntu)"
-        )
-    include = sysconfig.get_path("include")
-    if not Path(include, "Python.h").is_file():
-        raise BuildError(
-            f"the headers of this Python are not installed: there is no Python.h in {include}.\n"
-            "Next: apt-get install python3-dev (Debian, Ubuntu)"
-        )
+        lines = "".join(f"\n  {tool.name} is missing; {tool.fix}" for tool in missing)
+        raise BuildError(f"BytePS cannot be built for the environment {sys.prefix}:{lines}")
     return Toolchain(
         python=f"{sys.implementation.cache_tag}-{platform.machine()}",
-        torch=_package("torch", "pip install torch"),
+        torch=torch,
         mxnet=installed_version("mxnet") or "",
-        compiler=_compiler_version(compiler),
+        compiler=_compiler_version(os.environ.get("CXX", "g++")),
         cpu=_cpu(),
     )
-
-
-def check_build_packages() -> None:
-    """Check the packages that a build without isolation imports. Raises BuildError."""
-    for package in ("setuptools", "wheel"):
-        _package(package, f"{sys.executable} -m pip install {package}")
 
 
 def check_free_space(folder: Path, needed_bytes: int) -> None:
@@ -80,26 +91,18 @@ def check_free_space(folder: Path, needed_bytes: int) -> None:
         )
 
 
-def _compiles(compiler: str, source: str) -> bool:
-    done = subprocess.run(
-        [compiler, "-x", "c++", "-E", "-", "-o", os.devnull], input=source, capture_output=True, text=True, check=False
-    )
-    return done.returncode == 0
+def _numa_header(compiler: str) -> str:
+    """Where the compiler finds numa.h; without a compiler, where it usually is. Empty: nowhere."""
+    if shutil.which(compiler) is None:
+        return next((path for path in ("/usr/include/numa.h", "/usr/local/include/numa.h") if os.path.exists(path)), "")
+    command = [compiler, "-x", "c++", "-M", "-"]
+    done = subprocess.run(command, input="#include <numa.h>", capture_output=True, text=True, check=False)
+    return next((word for word in done.stdout.split() if word.endswith("/numa.h")), "")
 
 
 def _compiler_version(compiler: str) -> str:
     done = subprocess.run([compiler, "--version"], capture_output=True, text=True, check=False)
     return done.stdout.partition("\n")[0] or compiler
-
-
-def _package(name: str, next_step: str) -> str:
-    version = installed_version(name)
-    if version is None:
-        raise BuildError(
-            f"the Python package {name} is not installed in {sys.prefix}, and BytePS is built against it.\n"
-            f"Next: {next_step}"
-        )
-    return version
 
 
 def _cpu() -> str:

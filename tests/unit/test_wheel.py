@@ -52,6 +52,13 @@ def test_the_wheel_holds_our_three_packages_only(installed: Path) -> None:
     assert all((installed / name / "py.typed").exists() for name in names), "type checkers of users read the types"
 
 
+def test_elsewhere_than_on_linux_the_import_says_so() -> None:
+    tried = "import sys; sys.platform = 'darwin'; import dynamix_ps.torch"
+    done = subprocess.run([sys.executable, "-c", tried], capture_output=True, text=True, check=False)
+    told = "ImportError: dynamix_ps runs on Linux alone, and this is darwin; use a machine or container with Linux"
+    assert done.stderr.splitlines()[-1] == told
+
+
 def test_bench_is_a_command_where_the_benchmarks_are(installed: Path) -> None:
     without = shown(installed, cwd=installed)
     assert "launch" in without and "bench" not in without

@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
+from dynamix_ps.byteps_build.cpu_level import LEVEL
 from dynamix_ps.byteps_build.edits.base import Edit
 
 BUILD = "the build itself"
+
+FOR_OTHER_HOSTS = Edit(
+    "setup.py",
+    "'-march=native'",
+    f"'-march={LEVEL}'",
+    "a wheel for other hosts must not have instructions that only this CPU has",
+    "test_byteps_build.py",
+)
 
 EDITS = (
     Edit(

@@ -121,11 +121,14 @@ class BytePSComm(Comm):
     def init(self) -> None:
         """Join scheduler, servers and the other workers.
 
-        Raises EnvironmentNotReady when BytePS is not installed, this project has not built it for this framework, or
-        variables that a launcher sets are missing.
+        Raises EnvironmentNotReady when BytePS is not installed, cannot be loaded, this project has not built it for
+        this framework, or variables that a launcher sets are missing.
         """
         _check_environment(self._plugin.framework)
-        library, ops = self._plugin.load(), self._plugin.ops
+        try:
+            library, ops = self._plugin.load(), self._plugin.ops
+        except (ImportError, OSError) as error:
+            raise EnvironmentNotReady(f"BytePS cannot be loaded ({error}); run: dynamix build-byteps") from error
         interruptible(lambda: ops.init(lazy=False))
         self.rank, self.size = ops.rank(), ops.size()
         self._exchange = Exchange(library, is_elastic())

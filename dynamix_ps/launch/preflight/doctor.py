@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import platform
 import random
 import shutil
 import subprocess
@@ -11,7 +12,11 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+from dynamix_ps.byteps_build.cache import WheelCache
+from dynamix_ps.byteps_build.cpu_level import LEVEL, missing_flags
 from dynamix_ps.byteps_build.install import InstalledInfo, installed_info
+from dynamix_ps.byteps_build.recipe import Recipe, plugins_of
+from dynamix_ps.byteps_build.toolchain import check, tools
 from dynamix_ps.cgroups import available_cores
 from dynamix_ps.config import variables
 from dynamix_ps.config.role_hosts import role_hosts
@@ -47,9 +52,10 @@ def all_checks(config: Config | None) -> Iterator[Check]:
     yield _python()
     yield from _packages()
     yield _torch()
-    needed = config is None or config.data_plane.has_servers
+    needed = config is not None and config.data_plane.has_servers
     byteps = installed_info()
-    yield from _toolchain(wanted=needed and not byteps.version)
+    yield _cpu()
+    yield from _tools(wanted=needed and not byteps.version)
     yield from _byteps(byteps, needed)
     yield _openssl(config)
     yield _ports(config)
@@ -86,25 +92,28 @@ def _torch() -> Check:
     return Check("torch", "ok", installed_version("torch") or "")
 
 
-def _toolchain(wanted: bool) -> Iterator[Check]:
-    status: Status = "blocker" if wanted else "warning"
-    why = "" if wanted else "; only needed to build BytePS again"
-    compilers = [shutil.which("g++"), shutil.which("make")]
-    if all(compilers):
-        yield Check("compiler", "ok", ", ".join(filter(None, compilers)))
-    else:
-        yield Check("compiler", status, f"g++ or make is missing{why}", "apt-get install g++ make")
-    if any(Path(folder, "numa.h").exists() for folder in ("/usr/include", "/usr/local/include")):
-        yield Check("libnuma", "ok", "numa.h found")
-    else:
-        yield Check("libnuma", status, f"numa.h is missing{why}", "apt-get install libnuma-dev")
+def _cpu() -> Check:
+    machine = platform.machine()
+    if machine != "x86_64":
+        return Check("cpu", "warning", f"{machine}: a ring alone, which nobody has tried; no BytePS", "comm: gloo")
+    if missing := missing_flags():
+        fix = "dynamix build-byteps on this machine"
+        return Check("cpu", "warning", f"no {LEVEL}, for which --wheel builds: it lacks {', '.join(missing)}", fix)
+    return Check("cpu", "ok", LEVEL)
+
+
+def _tools(wanted: bool) -> Iterator[Check]:
+    for tool in tools():
+        status: Status = "ok" if tool.found else "blocker" if wanted else "warning"
+        missing = "missing" if wanted else "missing; only needed to build BytePS"
+        yield Check(f"build: {tool.name}", status, tool.found or missing, tool.fix)
 
 
 def _byteps(info: InstalledInfo, needed: bool) -> Iterator[Check]:
     status: Status = "blocker" if needed else "warning"
     fix = "dynamix build-byteps"
     if not info.version:
-        yield Check("byteps", status, "not installed", fix)
+        yield Check("byteps", status, f"not installed{'' if needed else ' (comm: gloo works)'}; {_obtainable()}", fix)
     elif not info.ours:
         yield Check("byteps", status, f"{info.version} is installed, but not built by this project", fix)
     elif not info.current:
@@ -114,6 +123,17 @@ def _byteps(info: InstalledInfo, needed: bool) -> Iterator[Check]:
         yield _plugin("torch", info, status)
         if installed_version("mxnet"):
             yield _plugin("mxnet", info, "warning")
+
+
+def _obtainable() -> str:
+    """What a build would take."""
+    try:
+        toolchain = check()
+        recipe = Recipe("ours", toolchain, plugins_of("ours", toolchain, cuda=False))
+        cached = WheelCache().find(recipe.key, lambda _: None)
+    except (DynamixError, OSError):
+        return "it cannot be built before what is missing is there"
+    return "built already, in the cache" if cached else "it can be built, in one to two minutes"
 
 
 def _plugin(framework: str, info: InstalledInfo, missing: Status) -> Check:

@@ -15,10 +15,12 @@ from pathlib import Path
 import pytest
 
 import dynamix_ps
+from tests.integration.other_launchers.jobs import check_adapted, run_of
 from tests.launching import ROOT, environment
 
 pytestmark = [pytest.mark.timeout(240), pytest.mark.slow]
 
+SCRIPT = ROOT / "benchmarks" / "parts" / "processes" / "three_lines.py"
 # What a user does not have who has installed torch and this package alone.
 WITHOUT = re.compile(r"(__editable__|dynamix|byteps|matplotlib|mpl_toolkits|pylab|tensorboardX|mxnet|ray|pip\b)")
 
@@ -53,17 +55,18 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def run(place: Path, tmp_path: Path) -> Iterator[object]:
-    """Runs `dynamix ...` of that environment in a folder; returns what it prints."""
+    """Runs a module of that environment in a folder; returns what it prints."""
     python = place / "env" / "bin" / "python"
     for tool in ("cat", "sh", "openssl"):  # no compiler, no git
         if (found := shutil.which(tool)) and not (python.parent / tool).exists():
             (python.parent / tool).symlink_to(found)
+    assert not any(shutil.which(compiler, path=python.parent) for compiler in ("g++", "c++", "gcc", "cc"))
     changes = environment(PATH=str(python.parent))
     del changes["PYTHONPATH"], changes["DYNAMIX_PLOTS"]
 
-    def dynamix(*arguments: str) -> str:
+    def module(name: str, *arguments: str | Path) -> str:
         done = subprocess.run(
-            [python, "-m", "dynamix_ps", *arguments],
+            [python, "-m", name, *arguments],
             cwd=tmp_path,
             env=changes,
             stdin=subprocess.DEVNULL,
@@ -76,11 +79,11 @@ def run(place: Path, tmp_path: Path) -> Iterator[object]:
         assert done.returncode == 0, done.stdout
         return done.stdout
 
-    yield dynamix
+    yield module
 
 
 def test_the_demo_trains_and_adapts(run, tmp_path: Path) -> None:
-    output = run("demo")
+    output = run("dynamix_ps", "demo")
     summary = json.loads((tmp_path / "runs" / "latest" / "summary.json").read_text())
     assert summary["exit_code"] == 0 and summary["comm"] == "gloo", output
     assert summary["metrics"]["accuracy"]["best"] > 0.8
@@ -89,10 +92,17 @@ def test_the_demo_trains_and_adapts(run, tmp_path: Path) -> None:
 
 
 def test_an_example_is_copied_and_runs(run, tmp_path: Path) -> None:
-    assert "torch_shapes" in run("examples")
-    assert "Next: dynamix launch" in run("examples", "torch_tabular")
-    assert "all workers finished" in run("launch", "-c", "cluster.yaml", "--", "python", "torch_tabular.py")
+    assert "torch_shapes" in run("dynamix_ps", "examples")
+    assert "Next: dynamix launch" in run("dynamix_ps", "examples", "torch_tabular")
+    launch = ("launch", "-c", "cluster.yaml", "--", "python", "torch_tabular.py")
+    assert "all workers finished" in run("dynamix_ps", *launch)
 
 
 def test_it_tells_its_version(run) -> None:
-    assert dynamix_ps.__version__ in run("--version")
+    assert dynamix_ps.__version__ in run("dynamix_ps", "--version")
+
+
+def test_three_lines_adapt_under_torchrun_without_a_cluster_file(run, tmp_path: Path) -> None:
+    shutil.copy(SCRIPT, tmp_path / "train.py")
+    run("torch.distributed.run", "--standalone", "--nproc-per-node", "2", "train.py")
+    check_adapted(run_of(tmp_path), samples=2048)

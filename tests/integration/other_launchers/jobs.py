@@ -119,11 +119,11 @@ def summary_of(run: Path) -> dict[str, Any]:
     return summary
 
 
-def check_adapted(run: Path, workers: int = 2) -> None:
-    """Whole passes were trained, and plans have moved work away from the slow worker."""
+def check_adapted(run: Path, workers: int = 2, samples: int = 512) -> None:
+    """Whole passes of this many samples were trained, and plans have moved work away from the slow worker."""
     summary = summary_of(run)
     assert summary["exit_code"] == 0, summary["reason"]
-    assert (summary["workers"], summary["samples"] % 512) == (workers, 0)
+    assert (summary["workers"], summary["samples"] % samples) == (workers, 0)
     assert summary["plans_applied"] >= 1
     sizes = summary["batch_sizes_end"]
     assert sizes[0] > sizes[1], sizes

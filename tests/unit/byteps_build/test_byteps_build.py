@@ -6,11 +6,15 @@ import base64
 import dataclasses
 import errno
 import hashlib
+import io
 import json
 import os
 import re
 import shutil
+import signal
 import stat
+import subprocess
+import sys
 import tarfile
 import threading
 import zipfile
@@ -21,7 +25,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from dynamix_ps.byteps_build import build, install, recipe, source, toolchain
+from dynamix_ps.byteps_build import build, cpu_level, install, recipe, source, toolchain
 from dynamix_ps.byteps_build.cache import WheelCache
 from dynamix_ps.byteps_build.cuda import find_cuda
 from dynamix_ps.byteps_build.edits import Edit, apply_edits, for_variant
@@ -30,11 +34,13 @@ from dynamix_ps.byteps_build.recipe import Recipe
 from dynamix_ps.byteps_build.toolchain import Toolchain
 from dynamix_ps.byteps_build.wheels import join_wheels
 from dynamix_ps.errors import BuildError
+from tests.launching import begun, command_line, ends, environment, wait_for
 from tests.other_user import NOBODY, needs_another_user
 
 TOOLS = Toolchain(python="cpython-311-x86_64", torch="2.13.0", mxnet="1.9.1", compiler="g++ 12", cpu="some cpu")
 BOTH = (recipe.TORCH, recipe.MXNET)
 OURS = Recipe("ours", TOOLS)
+FOR_OTHERS = Recipe("ours", TOOLS, for_other_hosts=True)
 
 
 @pytest.fixture
@@ -61,9 +67,10 @@ def test_key_depends_on_the_tools(field: str) -> None:
     assert Recipe("ours", dataclasses.replace(TOOLS, **{field: "other"})).key != OURS.key
 
 
-def test_key_depends_on_variant_plugins_and_cuda() -> None:
+def test_key_depends_on_variant_plugins_cuda_and_the_hosts_it_is_for() -> None:
     others = [Recipe("stock", TOOLS), Recipe("ours", TOOLS, BOTH), Recipe("ours", TOOLS, cuda_home="/cuda")]
-    assert len({OURS.key, *(other.key for other in others)}) == 4
+    others.append(FOR_OTHERS)
+    assert len({OURS.key, *(other.key for other in others)}) == 5
 
 
 def test_key_depends_on_the_edits_and_the_source(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -250,10 +257,17 @@ def test_unpacking_with_a_python_without_extraction_filters(tmp_path: Path, monk
 # -- the machine --------------------------------------------------------------------------------------------------
 
 
-def test_no_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_all_that_is_missing_is_told_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "")
-    with pytest.raises(BuildError, match=r"g\+\+ and make.*cannot be found(.|\n)*apt-get install g\+\+ make"):
+    monkeypatch.setattr(toolchain, "installed_version", lambda name: None)
+    monkeypatch.setattr("sysconfig.get_path", lambda name: "/none")
+    monkeypatch.setattr("os.path.exists", lambda path: False)
+    with pytest.raises(BuildError) as caught:
         toolchain.check()
+    told = dict(re.findall(r"^  (.+) is missing; (?:apt-get|.* pip) install (\S+)", str(caught.value), re.MULTILINE))
+    packages = {"setuptools": "setuptools", "wheel": "wheel", "torch": "torch"}
+    packages |= {"g++": "g++", "make": "make", "ar": "binutils", "numa.h": "libnuma-dev", "Python.h": "python3-dev"}
+    assert told == packages
 
 
 def test_no_libnuma(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -261,7 +275,7 @@ def test_no_libnuma(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     compiler.write_text("#!/bin/sh\n! grep -q numa.h\n")
     compiler.chmod(compiler.stat().st_mode | stat.S_IXUSR)
     monkeypatch.setenv("CXX", str(compiler))
-    with pytest.raises(BuildError, match=r"numa\.h cannot be found(.|\n)*apt-get install libnuma-dev"):
+    with pytest.raises(BuildError, match=r"numa\.h is missing; apt-get install libnuma-dev"):
         toolchain.check()
 
 
@@ -295,6 +309,46 @@ def test_headers_that_cuda_13_keeps_for_nvcc_are_found(tmp_path: Path) -> None:
     found = tmp_path / "home" / "include"
     assert (found / "nv" / "target").is_file() and (found / "nccl.h").is_file()
     assert (tmp_path / "home" / "lib" / "libnccl.so").exists()
+
+
+# -- wheels for other hosts ---------------------------------------------------------------------------------------
+
+OLD_CPU = r"""
+import builtins, io
+there = builtins.open
+def opened(file, *how, **more):
+    return io.StringIO("flags\t: avx f16c\n") if file == "/proc/cpuinfo" else there(file, *how, **more)
+builtins.open = opened
+"""
+
+
+def test_a_wheel_for_other_hosts_refuses_a_cpu_before_it_loads_a_library(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(recipe, "for_variant", lambda _: ())
+    (tmp_path / "setup.py").write_text("['-Ofast', '-march=native']")
+    for package in ("byteps", "byteps/torch", "byteps/mxnet"):
+        (tmp_path / package).mkdir()
+        (tmp_path / package / "__init__.py").write_text("print('loaded')" if package == "byteps/torch" else "")
+    FOR_OTHERS.prepare(tmp_path)
+    assert (tmp_path / "setup.py").read_text() == "['-Ofast', '-march=x86-64-v3']"
+    command = [sys.executable, "-S", "-c"]
+    old = subprocess.run(
+        [*command, f"{OLD_CPU}import byteps.torch"], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert old.returncode == 1 and old.stdout == ""
+    last = old.stderr.splitlines()[-1]
+    assert last.startswith(
+        "ImportError: this BytePS is built for x86-64-v3, and the CPU of this host lacks abm, avx2, bmi1,"
+    )
+    assert last.endswith("build it on this host: dynamix build-byteps")
+    if not cpu_level.missing_flags():
+        subprocess.run([*command, "import byteps.torch"], cwd=tmp_path, check=True)
+
+
+def test_a_cpu_of_another_architecture_lacks_all(tmp_path: Path) -> None:
+    (tmp_path / "cpuinfo").write_text("processor\t: 0\nFeatures\t: fp asimd\n")
+    assert {"avx2", "fma", "bmi2"} < set(cpu_level.missing_flags(str(tmp_path / "cpuinfo")))
 
 
 # -- the cache ----------------------------------------------------------------------------------------------------
@@ -426,6 +480,55 @@ def test_second_build_comes_from_the_cache(
     third = build.build_byteps(OURS, quiet, target=tmp_path, rebuild=True)
     assert [first.cached, second.cached, third.cached] == [False, True, False]
     assert builds == [OURS.key] * 2 and installed == [wheel.read_bytes()] * 3
+
+
+BUILD = """
+import os, sys
+from dynamix_ps.byteps_build import source
+from dynamix_ps.byteps_build.recipe import Recipe
+from dynamix_ps.cli.main import main
+
+def unpack(archive, folder):
+    folder.mkdir()
+    (folder / "setup.py").write_text(os.environ["SETUP"])
+    return folder
+
+source.fetch, source.unpack, Recipe.prepare = lambda folder: folder, unpack, lambda self, tree: None
+sys.argv[1:] = ["build-byteps", "--rebuild"]
+sys.exit(main())
+"""
+WAITS = "import os, time; open('{0}.new', 'w').write(str(os.getpid())); os.rename('{0}.new', '{0}'); time.sleep(600)"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("number", "code"), [(None, 3), (signal.SIGTERM, 143), (signal.SIGINT, 130)])
+def test_a_build_that_is_ended_leaves_no_folder_and_no_process(
+    number: signal.Signals | None, code: int, tmp_path: Path
+) -> None:
+    """None: it fails."""
+    temporary, started = tmp_path / "temporary", tmp_path / "pid"
+    temporary.mkdir()
+    setup = WAITS.format(started) if number else "raise SystemExit(1)"
+    changes = {"TMPDIR": str(temporary), "DYNAMIX_CACHE": str(tmp_path / "cache"), "SETUP": setup}
+    process = begun([sys.executable, "-c", BUILD], tmp_path, environment(**changes))
+    try:
+        if number:
+            wait_for(started.is_file, "the build to begin")
+            process.send_signal(number)
+        output = ends(process, code)
+    finally:
+        process.kill()
+    assert "compile server and torch plugin" in output and " ... not done\n" in output
+    assert list(temporary.iterdir()) == []
+    if number:
+        wait_for(lambda: not command_line(started.read_text()), "the compiler to end")
+
+
+def test_without_a_terminal_a_step_is_one_line_with_its_time() -> None:
+    told = io.StringIO()
+    with Progress(Console(file=told)).phase("compile it"):
+        assert told.getvalue() == "compile it ... ", "shown when it begins"
+    assert re.fullmatch(r"compile it \.\.\. \d+\.\d s\n", told.getvalue())
 
 
 def test_failed_compilation_shows_its_first_error() -> None:

@@ -29,5 +29,5 @@ def test_it_runs(monkeypatch: pytest.MonkeyPatch, hidden: tuple[str, ...]) -> No
 def test_without_any_the_build_says_so_at_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     hide(monkeypatch, "pip", "ensurepip")
     monkeypatch.setattr(pip, "_OF_DEBIAN", tmp_path)
-    with pytest.raises(BuildError, match=r"has no pip.*\nNext: uv pip install pip"):
+    with pytest.raises(BuildError, match="pip is missing; uv pip install pip"):
         toolchain.check()

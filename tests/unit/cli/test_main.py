@@ -279,10 +279,41 @@ def test_every_check_that_is_not_fine_has_a_fix(monkeypatch: pytest.MonkeyPatch,
     monkeypatch.setattr(checks, "find_controller", lambda: CpuController(0, Path(), "Permission denied"))
     monkeypatch.setenv("DYNAMIX_CACHE", str(tmp_path))
     monkeypatch.delenv("DYNAMIX_DATA", raising=False)
-    found = list(checks.all_checks(None))
-    assert {check.name for check in found if check.status == "blocker"} >= {"numpy", "torch", "compiler", "byteps"}
+    found = list(checks.all_checks(Config.model_validate({"comm": "byteps", "cluster": {"workers": ({},)}})))
+    assert {check.name for check in found if check.status == "blocker"} >= {"numpy", "torch", "build: g++", "byteps"}
     assert {check.name for check in found if check.status == "warning"} >= {"cpu quota", "data"}
     assert all(check.fix for check in found if check.status != "ok")
+
+
+@pytest.mark.parametrize(
+    ("machine", "lacks", "status", "told"),
+    [
+        ("x86_64", [], "ok", "x86-64-v3"),
+        ("x86_64", ["avx2", "fma"], "warning", "it lacks avx2, fma"),
+        ("aarch64", [], "warning", "aarch64: a ring alone"),
+    ],
+)
+def test_the_doctor_says_for_which_cpu_there_is_byteps(
+    machine: str, lacks: list[str], status: str, told: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("platform.machine", lambda: machine)
+    monkeypatch.setattr(checks, "missing_flags", lambda: lacks)
+    found = checks._cpu()
+    assert found.status == status and told in found.detail
+    assert (machine == "x86_64") == all(one.status == "ok" for one in checks._tools(wanted=True) if "x86" in one.name)
+
+
+def test_a_byteps_that_could_be_had_is_told_and_blocks_only_jobs_that_need_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("DYNAMIX_CACHE", str(tmp_path))
+    (found,) = checks._byteps(InstalledInfo(), needed=False)
+    assert (found.status, found.fix) == ("warning", "dynamix build-byteps")
+    assert "comm: gloo works" in found.detail and "it can be built" in found.detail
+    monkeypatch.setattr(checks.WheelCache, "find", lambda *_: tmp_path)
+    assert "in the cache" in next(checks._byteps(InstalledInfo(), needed=True)).detail
+    monkeypatch.setattr(checks.shutil, "which", lambda name: None)
+    assert "cannot be built before" in next(checks._byteps(InstalledInfo(), needed=True)).detail
 
 
 @pytest.mark.parametrize(

@@ -39,6 +39,18 @@ def test_what_is_missing_is_named(
         open_comm("byteps").init()
 
 
+def test_a_library_for_another_cpu_is_an_error_without_a_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+    comm = open_comm("byteps")
+
+    def load(self: object) -> None:
+        raise ImportError("the CPU of this host lacks avx2")
+
+    monkeypatch.setattr(byteps, "_check_environment", lambda framework: None)
+    monkeypatch.setattr(type(comm._plugin), "load", load)
+    with pytest.raises(EnvironmentNotReady, match=r"cannot be loaded \(.* lacks avx2\); run: dynamix build-byteps"):
+        comm.init()
+
+
 def test_unknown_data_plane() -> None:
     with pytest.raises(ValueError, match="unknown data plane 'carrier pigeon'"):
         open_comm("carrier pigeon")
