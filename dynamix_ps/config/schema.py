@@ -524,8 +524,10 @@ class Config(_Section):
     For a torch `DataLoader` with worker processes its own depth counts instead.
     """
     bucket_bytes: Annotated[int, Field(gt=0, le=2**30)] = 4_000_000
-    """A buffer with so many bytes of gradients is sent. Between hosts on slow links smaller ones are, so that most leave
-    while the backward pass still runs."""
+    """A buffer with so many bytes of gradients is sent.
+
+    Between hosts on slow links smaller ones are, so that most leave while the backward pass still runs.
+    """
     emulation: Literal["auto", "cgroup", "hook", "none"] = "auto"
     """How the speeds of `cluster.workers` come about.
 
