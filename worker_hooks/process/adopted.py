@@ -74,6 +74,11 @@ def _meet() -> None:
             _job = load(_ADOPT)(started)
 
 
+def is_adopted() -> bool:
+    """Whether this process takes part in a job that another launcher has started: its processes have met."""
+    return _job is not None
+
+
 def begin_job(first_size: int, chosen: Chosen) -> None:
     """`meet_others`, and agree on a configuration: from now on the environment is that of a worker.
 
