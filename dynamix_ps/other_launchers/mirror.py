@@ -62,9 +62,9 @@ def _send(
     connection: socket.socket, folder: RunFolder, workers: WorkerProcesses, servers: ServerProcesses, patience_s: float
 ) -> None:
     lost: list[str] = []
-    with selectors.DefaultSelector() as selector:
-        descriptor = connection.fileno()
-        stream = MessageStream(selector, descriptor, descriptor, lambda message: None, lost.append, Decoder())
+    with selectors.DefaultSelector() as selector, connection.dup() as writing:  # a selector has each descriptor once
+        ends = connection.fileno(), writing.fileno()
+        stream = MessageStream(selector, *ends, lambda message: None, lost.append, Decoder())
         sender = FolderSender(folder.path, stream.send, lambda: stream.has_room)
         ended_s: float | None = None
         while not lost:
