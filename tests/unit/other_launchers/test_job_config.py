@@ -90,10 +90,10 @@ def test_byteps_must_be_on_all_machines():
 
 def test_every_machine_has_a_server():
     """Ranks may be in any order on the machines."""
-    config = Config(cluster=Cluster(workers=(WorkerSection(),) * 3), comm="byteps")
-    found = on_hosts(config, [[0, 2], [1]], ["10.0.0.1", "10.0.0.2", "10.0.0.1"])
+    config = Config(cluster=Cluster(workers=(WorkerSection(),) * 4), comm="byteps")
+    found = on_hosts(config, [[0, 1, 3], [2]], ["10.0.0.1", "10.0.0.1", "10.0.0.2", "10.0.0.1"])
     placed = role_hosts(found.cluster)
-    assert placed.workers == ("host-0", "host-1", "host-0")
+    assert placed.workers == ("host-0", "host-0", "host-1", "host-0")
     assert (placed.servers, placed.home) == (("host-0", "host-1"), "host-0")
     assert [host.address for host in found.cluster.hosts.values()] == ["10.0.0.1", "10.0.0.2"]
-    assert on_hosts(config, [[0, 1, 2]], ["127.0.0.1"] * 3) is config
+    assert on_hosts(config, [[0, 1, 2, 3]], ["127.0.0.1"] * 4) is config
