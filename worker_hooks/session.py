@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import atexit
 import logging
+import math
 import os
 import socket
 import sys
@@ -24,11 +25,13 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dynamix_ps.comm import Comm, open_comm
+from dynamix_ps.errors import TimedOut
 from dynamix_ps.messages import Plan, Registration
 from worker_hooks.observe.account import RunAccount
 from worker_hooks.observe.reporter import Reporter, Reporting
 from worker_hooks.observe.stopwatch import NewestSum, Stopwatch, Watch
-from worker_hooks.process.failure import leave
+from worker_hooks.process.adopted import is_adopted
+from worker_hooks.process.failure import end_beside_training, leave
 from worker_hooks.process.launched import fixed_sizes_note, waiting_note
 from worker_hooks.process.place import take_place
 from worker_hooks.settings import Settings
@@ -221,7 +224,8 @@ def join(settings: Settings, framework: str) -> JoinedDataPlane:
         if note := fixed_sizes_note(os.environ):
             print(f"note: {note}", file=sys.stderr, flush=True)
         comm, before = open_comm(settings.config.comm, framework), own_sockets()
-        with _told_while_waiting(settings.config.timeouts.stall_warn_s):
+        timeouts = settings.config.timeouts
+        with _told_while_waiting(timeouts.stall_warn_s, timeouts.launch_s if is_adopted() else math.inf):
             comm.init()
         _planes[settings.config.comm] = JoinedDataPlane(comm, opened_between(before, own_sockets()))
         atexit.register(leave, comm, settings.config.timeouts.stall_fail_s)
@@ -236,14 +240,20 @@ def _in_forked_child(comm: Comm) -> None:
 
 
 @contextmanager
-def _told_while_waiting(after_s: float) -> Iterator[None]:
-    """Say on standard error after `after_s` that other roles are missing, and again each time the wait has doubled."""
+def _told_while_waiting(after_s: float, limit_s: float) -> Iterator[None]:
+    """Say on standard error after `after_s` that other roles are missing, and again each time the wait has doubled.
+
+    The first time after `limit_s`, this process ends: others that had met it are lost.
+    """
     over = threading.Event()
 
     def tell() -> None:
         waited_s = after_s
         while not over.wait(waited_s if waited_s == after_s else waited_s / 2):
-            print(f"note: {waiting_note(os.environ, waited_s)}", file=sys.stderr, flush=True)
+            note = waiting_note(os.environ, waited_s)
+            if waited_s >= limit_s:
+                end_beside_training(TimedOut(f"{note} Gave up after timeouts.launch_s = {limit_s:g}"))
+            print(f"note: {note}", file=sys.stderr, flush=True)
             waited_s *= 2
 
     threading.Thread(target=tell, name="dynamix-join", daemon=True).start()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
+import socket
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -51,6 +52,17 @@ def installed_info() -> InstalledInfo:
         return InstalledInfo(version, plugins)
     said = json.loads(marker.read_text(encoding="utf-8"))
     return InstalledInfo(version, plugins, said["key"], said["variant"], said["cuda"], said.get("sources", ""))
+
+
+def lack_of_byteps(framework: str) -> str:
+    """Why workers on this host cannot sum arrays of a framework over BytePS; empty: they can."""
+    info = installed_info()
+    if framework not in info.plugins or not info.ours:
+        found = f"found version {info.version} not built by this project" if info.version else "not installed"
+        return f"BytePS with its {framework} plugin is needed on {socket.gethostname()}: {found}"
+    if not info.current:
+        return f"BytePS {info.version} on {socket.gethostname()} was built by another version of this package"
+    return ""
 
 
 def install(wheel: Path, target: Path | None) -> None:

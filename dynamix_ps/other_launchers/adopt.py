@@ -1,7 +1,7 @@
 """Makes a worker of a process that another launcher has started: its environment becomes what `dynamix launch` sets.
 
-Two steps: `adopt` finds the others and says who is which worker, which is enough for the data plane;
-`Adopted.begin` agrees on a configuration, and begins the run.
+Two steps: `adopt` finds the others and says who is which worker, which is enough for a ring; `Adopted.begin` agrees on
+a configuration, and begins the run, with servers where the data plane has them.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from dynamix_ps.byteps_build.install import lack_of_byteps
 from dynamix_ps.config import variables
 from dynamix_ps.config.schema import Cluster, WorkerSection
 from dynamix_ps.errors import DynamixError, EnvironmentNotReady, UsageError
@@ -52,11 +53,12 @@ def adopt(started: StartedProcess) -> Adopted:
         try:
             _check_versions([one.version for one in meeting.processes])
             address = _reached(me, meeting.processes)
-            meeting.say("root", [address, *_free_ports(place.size, address)])
+            by_file = variables.get(variables.CONFIG) is not None
+            meeting.say("root", [address, *_free_ports(place.size, address), by_file])
         except DynamixError as error:
             meeting.refuse(error)
             raise
-    address, port, arbitrator_port = meeting.said_by("root", 0)
+    address, port, arbitrator_port, by_file = meeting.said_by("root", 0)
     own = _reached(me, meeting.processes)
     os.environ.update(
         {
@@ -74,15 +76,20 @@ def adopt(started: StartedProcess) -> Adopted:
         os.environ.setdefault(variables.PROBE, NO_PROBE)
     os.environ.setdefault(GRPC_FORK_SWITCH, "0")  # before the script can import gRPC
     take_place(os.environ)
-    return Adopted(StartedJob(place, meeting.processes, (address, arbitrator_port)), meeting)
+    return Adopted(StartedJob(place, meeting.processes, (address, arbitrator_port)), meeting, by_file)
 
 
 class Adopted:
-    """The job of this process, which is a worker of it."""
+    """The job of this process, which is a worker of it. `by_file`: rank 0 has a cluster file."""
 
-    def __init__(self, job: StartedJob, meeting: Meeting) -> None:
-        self._job, self._meeting = job, meeting
+    def __init__(self, job: StartedJob, meeting: Meeting, by_file: bool) -> None:
+        self._job, self._meeting, self._by_file = job, meeting, by_file
         self._chosen: Chosen | None = None  # before it begins
+
+    def begin_by_file(self) -> None:
+        """Begin, where a cluster file decides: it may name a data plane that needs servers. Raises as `begin`."""
+        if self._by_file and self._chosen is None:
+            self.begin(0, Chosen())
 
     def begin(self, first_size: int, chosen: Chosen) -> None:
         """Agree with the others, and begin the run. Later calls only check that they choose the same.
@@ -92,6 +99,8 @@ class Adopted:
             UsageError: an earlier call has chosen something else.
         """
         if self._chosen is not None:
+            if str(chosen) and self._by_file:
+                raise UsageError(f"attach({chosen}): the cluster file says so for this job; remove it here, or there")
             if str(chosen) and chosen != self._chosen:
                 raise UsageError(
                     f"attach({chosen}) after attach({self._chosen}): the trainings of a process share policy and "
@@ -99,35 +108,31 @@ class Adopted:
                 )
             return
         self._chosen = chosen
-        self._meeting.say("wish", asdict(Wish(first_size, chosen)))
+        no_byteps = lack_of_byteps("torch") if self._by_file else ""
+        self._meeting.say("wish", asdict(Wish(first_size, chosen, os.environ["DMLC_NODE_HOST"], no_byteps)))
         if self._job.place.rank == 0:
             from dynamix_ps.other_launchers.begin import begin_run
 
             try:
-                begun = begin_run(self._job, [_wish(told) for told in self._meeting.said_by_all("wish")])
+                begun, here = begin_run(self._job, [_wish(told) for told in self._meeting.said_by_all("wish")])
             except DynamixError as error:
                 self._meeting.refuse(error)
                 raise
             self._meeting.say("run", begun)
-        begun = self._meeting.said_by("run", 0)
+            self._meeting.say("here", here)
+        begun, leader = self._meeting.said_by("run", 0), self._job.ranks_here[0]
         os.environ.update(begun["environment"])
-        if 0 not in self._job.ranks_here:
-            os.environ[variables.CONFIG], os.environ[variables.RUN_DIR] = self._on_another_machine(begun)
-
-    def _on_another_machine(self, begun: dict[str, Any]) -> tuple[str, str]:
-        """Cluster file and run folder of a machine without rank 0."""
-        leader = self._job.ranks_here[0]
-        if leader == self._job.place.rank:
+        if leader == self._job.place.rank != 0:
             from dynamix_ps.other_launchers.begin import begin_mirror
 
-            self._meeting.say("folder", begin_mirror(self._job, begun))
-        file, folder = self._meeting.said_by("folder", leader)
-        return file, folder
+            self._meeting.say("here", begin_mirror(self._job, begun))
+        os.environ.update(self._meeting.said_by("here", leader)[str(self._job.place.rank)])
 
 
 def _wish(told: dict[str, Any]) -> Wish:
     batch = told["chosen"]["batch"]
-    return Wish(told["first_size"], Chosen(told["chosen"]["policy"], None if batch is None else tuple(batch)))
+    chosen = Chosen(told["chosen"]["policy"], None if batch is None else tuple(batch))
+    return Wish(**{**told, "chosen": chosen})
 
 
 def _check_versions(versions: Sequence[str | None]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from dynamix_ps.config.role_hosts import HERE
 from dynamix_ps.other_launchers.meeting import JobProcess
 from dynamix_ps.other_launchers.place import MeetingPlace
 
@@ -30,6 +31,12 @@ class StartedJob:
         return found
 
     @property
+    def host_here(self) -> str:
+        """The machine of this process, as the configuration calls it."""
+        machines = list(self.machines)
+        return host_name(machines.index(self.processes[self.place.rank].machine), len(machines))
+
+    @property
     def ranks_here(self) -> list[int]:
         """The ranks on the machine of this process, in rising order; the first one starts what is there once."""
         return self.machines[self.processes[self.place.rank].machine]
@@ -38,3 +45,8 @@ class StartedJob:
     def pids_here(self) -> dict[int, int]:
         """The number of each process on this machine, by rank."""
         return {rank: self.processes[rank].pid for rank in self.ranks_here}
+
+
+def host_name(index: int, machines: int) -> str:
+    """What the configuration calls a machine."""
+    return f"host-{index}" if machines > 1 else HERE

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import selectors
-import shutil
 import socket
+import sys
 import time
 from pathlib import Path
 
@@ -17,6 +17,7 @@ from dynamix_ps.launch.messages.folder_mirror import FolderSender
 from dynamix_ps.launch.messages.message_stream import MessageStream
 from dynamix_ps.other_launchers.duty import Duty
 from dynamix_ps.other_launchers.proven import CALLER, prove
+from dynamix_ps.other_launchers.servers import ServerProcesses
 from dynamix_ps.other_launchers.workers_here import TICK_S, WorkerProcesses
 from dynamix_ps.run_record.run_folder import RunFolder
 
@@ -24,8 +25,8 @@ _CONNECT_S = 30.0
 _REST_S = 10.0  # for the rest of the records, after all workers have ended
 
 
-def send_records(duty: Duty, workers: WorkerProcesses) -> int:
-    """Do so until all workers here have ended, and remove their folder. Returns an exit code.
+def send_records(duty: Duty, workers: WorkerProcesses, servers: ServerProcesses) -> int:
+    """Do so until all workers here have ended. Returns an exit code.
 
     Raises EnvironmentNotReady: rank 0's machine does not take them. Training goes on without these records.
     """
@@ -34,13 +35,13 @@ def send_records(duty: Duty, workers: WorkerProcesses) -> int:
     try:
         connection = _connected(duty.records)
         try:
-            _send(connection, folder, workers, patience_s)
+            _send(connection, folder, workers, servers, patience_s)
         finally:
             connection.close()
     finally:
         while not workers.starter_is_gone and not workers.starter_is_done:  # workers write into the folder
             workers.look()
-        shutil.rmtree(folder.path, ignore_errors=True)
+            servers.look()
     return 0
 
 
@@ -57,15 +58,18 @@ def _connected(address: str) -> socket.socket:
     return connection
 
 
-def _send(connection: socket.socket, folder: RunFolder, workers: WorkerProcesses, patience_s: float) -> None:
+def _send(
+    connection: socket.socket, folder: RunFolder, workers: WorkerProcesses, servers: ServerProcesses, patience_s: float
+) -> None:
     lost: list[str] = []
-    with selectors.DefaultSelector() as selector:
-        descriptor = connection.fileno()
-        stream = MessageStream(selector, descriptor, descriptor, lambda message: None, lost.append, Decoder())
+    with selectors.DefaultSelector() as selector, connection.dup() as writing:  # a selector has each descriptor once
+        ends = connection.fileno(), writing.fileno()
+        stream = MessageStream(selector, *ends, lambda message: None, lost.append, Decoder())
         sender = FolderSender(folder.path, stream.send, lambda: stream.has_room)
         ended_s: float | None = None
         while not lost:
             workers.look()
+            servers.look()
             sender.send_news()
             for key, _ in selector.select(0):
                 key.data()
@@ -74,10 +78,13 @@ def _send(connection: socket.socket, folder: RunFolder, workers: WorkerProcesses
                 ended_s = ended_s or now_s
                 if not workers.others or now_s - ended_s > patience_s:
                     break
+        if not lost:
+            servers.end()
         until_s = time.monotonic() + _REST_S
         while not lost and not (sender.send_news() and stream.is_empty) and time.monotonic() < until_s:
             for key, _ in selector.select(TICK_S):
                 key.data()
         stream.close()
     if lost:
-        print(f"warning: rank 0's machine takes no more records of this one: {lost[0] or 'it has closed'}", flush=True)
+        why = lost[0] or "it has closed"
+        print(f"warning: rank 0's machine takes no more records of this one: {why}", file=sys.stderr, flush=True)

@@ -6,7 +6,7 @@ import os
 import sys
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,10 +15,12 @@ from dynamix_ps.config.load import load_config
 from dynamix_ps.config.schema import Config
 from dynamix_ps.errors import INTERRUPTED_EXIT_CODE, PEER_GONE, JobFailed
 from dynamix_ps.launch.job.watch_events import WatchEvents
+from dynamix_ps.launch.roles.plan import job_roles
 from dynamix_ps.metrics.network.monitor import IN_WORDS, NO_PROBE, WHAT
 from dynamix_ps.metrics.network.probe.protocol import DEFAULT_SOCKET
 from dynamix_ps.other_launchers.attempts import LAUNCH
 from dynamix_ps.other_launchers.duty import Duty
+from dynamix_ps.other_launchers.servers import ServerProcesses
 from dynamix_ps.other_launchers.workers_here import WorkerProcesses
 from dynamix_ps.report.recorder import Recorder
 from dynamix_ps.report.run_report import ended_by_workers, write_report
@@ -41,7 +43,7 @@ UNENCRYPTED = (
 NOT_EMULATED = "none: the machines are as they are"
 
 
-def keep_records(duty: Duty, workers: WorkerProcesses) -> int:
+def keep_records(duty: Duty, workers: WorkerProcesses, servers: ServerProcesses) -> int:
     """Do so until all workers have ended. Returns an exit code.
 
     Raises DynamixError: the cluster file is wrong.
@@ -50,19 +52,20 @@ def keep_records(duty: Duty, workers: WorkerProcesses) -> int:
     config = load_config(folder.config_file)
     log = _log_apart(folder)
     recorder = Recorder(folder, config)
-    recorder.event(LAUNCH, roles=[f"worker-{rank}" for rank in range(len(config.cluster.workers))], **duty.launch)
+    recorder.event(LAUNCH, roles=[role.name for role in job_roles(config)], **duty.launch)
     if duty.exposed:
         recorder.event("degraded", what="encryption", detail=UNENCRYPTED)
     if config.metrics.network == "auto" and config.mode != "off" and variables.get(variables.PROBE) == NO_PROBE:
         recorder.event("degraded", what=WHAT, detail=NOT_PROBED)
     receiving = _receiving(duty, folder)
-    with _arbitrator():
+    with nullcontext() if duty.roles else _arbitrator():  # the scheduler has it beside it
         write_manifest(folder, config, duty.argv)
-        problem = _record(recorder, workers, receiving, config)
+        problem = _record(recorder, workers, servers, receiving, config)
+    servers.end()
     notes = [one for one in (problem, receiving.problem if receiving else None) if one]
     if receiving is not None:
         receiving.close()
-    _conclude(recorder, config, notes, log)
+    _conclude(recorder, config, servers.lost, notes, log)
     return 0
 
 
@@ -97,7 +100,9 @@ def _arbitrator() -> Iterator[None]:
             watch.stop()
 
 
-def _record(recorder: Recorder, workers: WorkerProcesses, receiving: Receiving | None, config: Config) -> str | None:
+def _record(
+    recorder: Recorder, workers: WorkerProcesses, servers: ServerProcesses, receiving: Receiving | None, config: Config
+) -> str | None:
     """Take in the records until all workers have ended. Returns why part of them is lost."""
     watched, problem = WatchEvents(recorder), None
     ended_s: float | None = None  # since when the worker that has started this process is gone, or done
@@ -105,6 +110,7 @@ def _record(recorder: Recorder, workers: WorkerProcesses, receiving: Receiving |
         workers.look()
         if receiving is not None:
             receiving.look()
+        servers.look()
         try:
             recorder.poll()
             watched.record()
@@ -126,9 +132,14 @@ def _unfinished(recorder: Recorder) -> Iterator[int]:
     return (worker.rank for worker in recorder.state.workers.values() if worker.train_s is None)
 
 
-def _ending(workers: Mapping[int, WorkerState]) -> tuple[int, str]:
-    """(exit code, reason) of the job: what its workers have written, or that some of them have written no end."""
+def _ending(workers: Mapping[int, WorkerState], lost: str) -> tuple[int, str]:
+    """(exit code, reason) of the job: what its workers have written, or that some of them have written no end.
+
+    `lost`: a server that ended before them, and how.
+    """
     ended = ended_by_workers(workers)
+    if lost and (ended is None or ended[0]):
+        return JobFailed.exit_code, lost
     silent = [worker for worker in workers.values() if worker.train_s is None and not worker.error]
     if ended is not None and not (silent and PEER_GONE in ended[1]):
         return ended
@@ -141,12 +152,12 @@ def _ending(workers: Mapping[int, WorkerState]) -> tuple[int, str]:
     )
 
 
-def _conclude(recorder: Recorder, config: Config, notes: list[str], terminal: int) -> None:
+def _conclude(recorder: Recorder, config: Config, lost: str, notes: list[str], terminal: int) -> None:
     """Record the end, write the report, and print the result."""
     folder, state = recorder.folder, recorder.state
     folder.remove_partial_checkpoints()
     recorder.poll()
-    code, reason = _ending(state.workers)
+    code, reason = _ending(state.workers, lost)
     plots = code == 0 and variables.get(variables.PLOTS) != "no"
     try:
         recorder.event("end", exit_code=code, reason=reason, notes=notes)

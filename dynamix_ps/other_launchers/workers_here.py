@@ -18,7 +18,7 @@ class WorkerProcesses:
     """The processes of the workers on this machine."""
 
     def __init__(self, duty: Duty) -> None:
-        self._own_rank = duty.own_rank
+        self._own_rank, self._began = duty.own_rank, len(duty.pids)
         self._processes: dict[int, psutil.Process] = {}
         for rank, pid in duty.pids.items():
             try:
@@ -40,6 +40,11 @@ class WorkerProcesses:
             if not _runs(process):
                 del self._processes[rank]
         self.starter_is_gone = self._own_rank not in self._processes
+
+    @property
+    def some_gone(self) -> bool:
+        """Whether one of them has ended."""
+        return len(self._processes) < self._began
 
     @property
     def others(self) -> set[int]:

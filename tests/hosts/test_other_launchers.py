@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -48,12 +49,17 @@ def two_agents(*arguments: str) -> Iterator[list[tuple[str, ...]]]:
 
 @needs_bed
 def test_records_of_both_hosts_come_together(tmp_path: Path) -> None:
+    """Over BytePS, with a server on each."""
+    (tmp_path / "cluster.yaml").write_text(
+        "comm: byteps\nwindow: 5\nbatch: {min: 4}\ncluster: {workers: [{batch: 16}, {batch: 16}]}\n"
+    )
+    environ = {"DYNAMIX_CONFIG": "cluster.yaml", "DYNAMIX_PLOTS": "no"}
     with two_agents(str(training(tmp_path))) as commands:
-        results = job(commands, tmp_path)
-        for code, output in results:
+        for code, output in job(commands, tmp_path, [environ, environ]):
             assert code == 0, output
         run = run_of(tmp_path)
     check_adapted(run)
+    assert {"server-0.log", "server-1.log"} <= set(os.listdir(run / "logs"))
     for rank in (0, 1):
         lines = (run / "workers" / f"worker-{rank}.jsonl").read_text().splitlines()
         assert json.loads(lines[-1])["kind"] == "finished"

@@ -50,10 +50,19 @@ class Chosen:
 def meet_others() -> None:
     """Take part as a worker, if another launcher has started this process as one of several.
 
+    From now on it can join the data plane.
+
     Raises:
         UsageError: its variables do not say where the processes meet, or another process is this worker.
         TimedOut: some of them have not come in time.
+        DynamixError: a cluster file is wrong, or the run that it names cannot begin.
     """
+    _meet()
+    if _job is not None:
+        _job.begin_by_file()
+
+
+def _meet() -> None:
     global _job  # noqa: PLW0603  a process has one
     if _job is not None:
         check_place(os.environ)
@@ -63,6 +72,11 @@ def meet_others() -> None:
             from dynamix_ps.parts import load
 
             _job = load(_ADOPT)(started)
+
+
+def is_adopted() -> bool:
+    """Whether this process takes part in a job that another launcher has started: its processes have met."""
+    return _job is not None
 
 
 def begin_job(first_size: int, chosen: Chosen) -> None:
@@ -76,7 +90,7 @@ def begin_job(first_size: int, chosen: Chosen) -> None:
         UsageError: `chosen` is wrong, or contradicts the cluster file, another worker, or an earlier call.
         DynamixError: as `meet_others`; the configuration is wrong, or the run cannot begin.
     """
-    meet_others()
+    _meet()
     if _job is not None:
         _job.begin(first_size, chosen)
     elif str(chosen) and (file := variables.get(variables.CONFIG)) is not None:

@@ -19,10 +19,10 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from dynamix_ps.byteps_build.install import installed_info
+from dynamix_ps.byteps_build.install import lack_of_byteps
 from dynamix_ps.comm.base import PATIENCE_S, Comm, interruptible
 from dynamix_ps.comm.byteps.device_buffers import Degraded, GpuSums, Start, Wait
-from dynamix_ps.comm.byteps.elastic import ElasticWorker
+from dynamix_ps.comm.byteps.elastic import ElasticWorker, peer_failure
 from dynamix_ps.comm.byteps.exchange import TYPES, Exchange
 from dynamix_ps.comm.byteps.host_memory import HostMemory
 from dynamix_ps.comm.byteps.links import measure_links
@@ -31,7 +31,7 @@ from dynamix_ps.comm.followed_sums import SumTaker
 from dynamix_ps.comm.link_rate import bucket_floor_bytes
 from dynamix_ps.comm.plane import is_elastic, is_late
 from dynamix_ps.config import variables
-from dynamix_ps.errors import EnvironmentNotReady, StallError, TrainingError
+from dynamix_ps.errors import PEER_GONE, EnvironmentNotReady, PeerLostError, StallError, TrainingError
 
 _MEET_S, _ECHO_S = 60.0, 1.0
 _REQUIRED = (
@@ -292,7 +292,9 @@ class BytePSComm(Comm):
         one.placed_bytes = size_bytes
 
     def _wait(self, handle: int, timeout_s: float) -> bool:
-        """Raises ValueError if there is no sum with this handle."""
+        """Raises ValueError if there is no sum with this handle, PeerLostError if a server or the scheduler is lost."""
+        if self.elastic is None:
+            self._check_servers()
         if handle < 0 and self._gpu is not None:
             return self._gpu.wait(handle, timeout_s)
         one = self._declared.get(handle)
@@ -308,6 +310,14 @@ class BytePSComm(Comm):
         if complete:
             one.in_flight = None
         return complete
+
+    def _check_servers(self) -> None:
+        """A worker has connections to servers and scheduler. Sums within a host may need neither."""
+        if (found := self._exchange.first_loss()) is not None:
+            lost = peer_failure(*found)
+            raise PeerLostError(
+                f"worker {self.rank} lost {lost.kind} {lost.rank}: {PEER_GONE}, or this {lost.kind} is; see their logs"
+            )
 
     def version(self) -> str:
         return importlib.metadata.version("byteps")
@@ -326,14 +336,8 @@ class BytePSComm(Comm):
 
 
 def _check_environment(framework: str) -> None:
-    info = installed_info()
-    if framework not in info.plugins or not info.ours:
-        found = f"found version {info.version} not built by this project" if info.version else "not installed"
-        raise EnvironmentNotReady(f"BytePS with its {framework} plugin is needed: {found}.\nNext: dynamix build-byteps")
-    if not info.current:
-        raise EnvironmentNotReady(
-            f"BytePS {info.version} was built by another version of this package.\nNext: dynamix build-byteps"
-        )
+    if lack := lack_of_byteps(framework):
+        raise EnvironmentNotReady(f"{lack}.\nNext: dynamix build-byteps")
     missing = [name for name in _REQUIRED if not os.environ.get(name)]
     if missing:
         raise EnvironmentNotReady(

@@ -134,7 +134,7 @@ class ElasticWorker:
 
     def next_loss(self, timeout_s: float) -> PeerFailure | None:
         found = self._exchange.next_loss(timeout_s)
-        return None if found is None else _failure(*found)
+        return None if found is None else peer_failure(*found)
 
 
 class ElasticServer:
@@ -165,7 +165,7 @@ class ElasticServer:
     def next_loss(self, timeout_s: float) -> PeerFailure | None:
         rank = c_int()
         kind = int(self._next_loss(timeout_s, byref(rank)))
-        return None if kind < 0 else _failure(kind, rank.value)
+        return None if kind < 0 else peer_failure(kind, rank.value)
 
 
 def _server_library() -> Path:
@@ -178,6 +178,6 @@ def _server_library() -> Path:
     return found[0]
 
 
-def _failure(kind: int, rank: int) -> PeerFailure:
+def peer_failure(kind: int, rank: int) -> PeerFailure:
     """`kind`: ps-lite's number."""
     return PeerFailure(_KINDS[kind], rank)

@@ -214,6 +214,7 @@ class Plane(BytePSComm):
         super().__init__(Arrays)
         self._numbers, self._declared, self._spread = {}, {}, Spread(np.ones(1))
         self._exchange = Mock()
+        self._exchange.first_loss.return_value = None
         self.declare("other")
         self.declare("gradients")
 

@@ -7,7 +7,7 @@ import os
 import pytest
 
 from dynamix_ps.config import variables
-from dynamix_ps.errors import UsageError
+from dynamix_ps.errors import EnvironmentNotReady, UsageError
 from dynamix_ps.other_launchers import adopt
 from dynamix_ps.other_launchers.meeting import JobProcess
 from worker_hooks.process.adopted import Chosen, begin_job
@@ -32,6 +32,12 @@ def test_other_machines_reach_the_address_on_the_route_to_them(monkeypatch: pyte
 def test_equal_addresses_on_several_machines_are_not_the_loopback():
     job = [process("a", "172.17.0.2"), process("b", "172.17.0.2")]
     assert adopt._reached(job[0], job) == "172.17.0.2"
+
+
+def test_all_processes_run_one_version():
+    adopt._check_versions(["1", "1"])
+    with pytest.raises(EnvironmentNotReady, match="1 on rank 0, None on rank 1; install one on all"):
+        adopt._check_versions(["1", None, "1"])
 
 
 @pytest.mark.parametrize(

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from dynamix_ps.config.schema import Cluster, Config, Elastic, Host, WorkerSection
-from dynamix_ps.errors import ConfigError, UsageError
-from dynamix_ps.other_launchers.job_config import Wish, agreed
+from dynamix_ps.config.role_hosts import role_hosts
+from dynamix_ps.config.schema import Cluster, Config, Elastic, Host, ServerSection, WorkerSection
+from dynamix_ps.errors import ConfigError, EnvironmentNotReady, UsageError
+from dynamix_ps.other_launchers.job_config import Wish, agreed, on_hosts
 from worker_hooks.process.adopted import Chosen
 
 NOTHING = Chosen()
@@ -60,7 +61,7 @@ def test_a_cluster_file_is_taken_whole_or_not_at_all():
     ("changes", "cluster", "named"),
     [
         ({}, {"workers": (WorkerSection(),)}, "names 1 workers, and this job has 2"),
-        ({"comm": "byteps"}, {}, "comm: is byteps"),
+        ({}, {"servers": (ServerSection(host="worker-0"),)}, "cluster.servers: every machine with workers has one"),
         ({"env": {"A": "1"}}, {}, "env: the processes run already"),
         ({"elastic": Elastic(min_workers=1)}, {}, "elastic.min_workers"),
         ({}, {"workers": (WorkerSection(speed=0.5), WorkerSection())}, "emulated speeds"),
@@ -74,3 +75,25 @@ def test_a_cluster_file_that_needs_our_launcher_is_refused(changes, cluster, nam
     config = Config(**{"comm": "gloo", "cluster": Cluster(**{"workers": workers, **cluster}), **changes})
     with pytest.raises(ConfigError, match=f"c.yaml: .*{named}"):
         agreed(wishes(1, 1), "c.yaml", config)
+
+
+def test_byteps_must_be_on_all_machines():
+    config = Config(cluster=Cluster(workers=(WorkerSection(),) * 3), comm="byteps")
+    lacking = [Wish(1, NOTHING), *[Wish(1, NOTHING, no_byteps=f"not installed on {host}") for host in "bc"]]
+    with pytest.raises(EnvironmentNotReady) as raised:
+        agreed(lacking, "c.yaml", config)
+    for said in ("rank 1: not installed on b", "rank 2: not installed on c", "dynamix build-byteps", "comm: gloo"):
+        assert said in str(raised.value)
+    ring = config.model_copy(update={"comm": "gloo"})
+    assert agreed(lacking, "c.yaml", ring) is ring
+
+
+def test_every_machine_has_a_server():
+    """Ranks may be in any order on the machines."""
+    config = Config(cluster=Cluster(workers=(WorkerSection(),) * 4), comm="byteps")
+    found = on_hosts(config, [[0, 1, 3], [2]], ["10.0.0.1", "10.0.0.1", "10.0.0.2", "10.0.0.1"])
+    placed = role_hosts(found.cluster)
+    assert placed.workers == ("host-0", "host-0", "host-1", "host-0")
+    assert (placed.servers, placed.home) == (("host-0", "host-1"), "host-0")
+    assert [host.address for host in found.cluster.hosts.values()] == ["10.0.0.1", "10.0.0.2"]
+    assert on_hosts(config, [[0, 1, 2, 3]], ["127.0.0.1"] * 4) is config

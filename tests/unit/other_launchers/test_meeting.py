@@ -78,6 +78,7 @@ def test_what_rank_0_refuses_is_raised_by_all() -> None:
     def work(meeting: Meeting) -> str:
         if meeting._place.rank == 0:
             meeting.refuse(ConfigError("no such policy"))
+            assert meeting._store.add(f"{meeting._room}/heard", 0) == 2, "the store may end now"
             return ""
         with pytest.raises(ConfigError) as raised:
             meeting.said_by("run", 0)
@@ -100,6 +101,13 @@ def test_a_rank_is_one_process(agent: int) -> None:
     assert Meeting(place, first, LIMIT_S).processes == [first]
     with pytest.raises(UsageError, match=rf"process {os.getpid()} takes part as rank 0 already, .* one \({NOBODY}\)"):
         Meeting(place, process(0), LIMIT_S)
+
+
+def test_a_number_of_a_process_on_another_machine_means_nothing(agent: int) -> None:
+    [place] = [replace(place, port=agent, hosted=True) for place in places(1)]
+    Meeting(place, replace(process(0, os.getpid()), machine="elsewhere"), LIMIT_S)
+    again = process(0)
+    assert Meeting(place, again, LIMIT_S).processes == [again]
 
 
 def test_a_port_that_is_taken_is_named(agent: int) -> None:

@@ -14,6 +14,7 @@ from dynamix_ps.launch.messages.message_stream import MessageStream
 from dynamix_ps.other_launchers.proven import CALLER, prove
 from dynamix_ps.other_launchers.receiving import Receiving
 from dynamix_ps.run_record.run_folder import RunFolder
+from dynamix_ps.token_proof import RANDOM_BYTES
 from tests.launching import wait_for
 
 LINES = '{"kind": "window"}\n' * 100
@@ -85,3 +86,16 @@ def test_a_sender_without_the_token_sends_nothing_to_whoever_listens() -> None:
         theirs.sendall(bytes(64))  # as a proof of somebody who only guesses
         with pytest.raises(OSError, match="does not know the token"):
             prove(ours, "secret", CALLER)
+
+
+def test_each_connection_asks_for_another_proof() -> None:
+    """So that a proof cannot be repeated."""
+    asked = set()
+    for _ in range(2):
+        ours, theirs = socket.socketpair()
+        with ours, theirs:
+            theirs.shutdown(socket.SHUT_WR)
+            with pytest.raises(OSError, match="has closed the connection"):
+                prove(ours, "secret", CALLER)
+            asked.add(theirs.recv(RANDOM_BYTES))
+    assert len(asked) == 2

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from dynamix_ps.byteps_build import install
 from dynamix_ps.byteps_build.install import InstalledInfo
 from dynamix_ps.byteps_build.recipe import sources_digest
 from dynamix_ps.comm import open_comm
@@ -32,7 +33,7 @@ WORKER = {name: "1" for name in byteps._REQUIRED} | {"DMLC_ROLE": "worker"}
 def test_what_is_missing_is_named(
     info: InstalledInfo, environ: dict[str, str], message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(byteps, "installed_info", lambda: info)
+    monkeypatch.setattr(install, "installed_info", lambda: info)
     for name, value in environ.items():
         monkeypatch.setenv(name, value)
     with pytest.raises(EnvironmentNotReady, match=message):
