@@ -3,11 +3,11 @@
     python -m benchmarks.parts.hooks --json FILE
 
 Two workers train the CNN, and then a small MLP, on real BytePS with a real arbitrator. Each worker has four copies of
-the model. Two are attached with mode observe: checks of parameters, weights and order, votes, norms, records, reports. Two are bare: they
-sum the same gradients in the same buckets over the same data plane, and do nothing else. A round is one iteration of
-each copy; the order rotates from round to round. Equal copies differ by up to 1 % because of their place in memory and
-in the round alone. So there are two copies of each kind, made in the order bare, hook, hook, bare. The second hook has
-no arbitrator, as a worker has one connection.
+the model. Two are attached with mode observe: checks of parameters, weights and order, votes, norms, records,
+reports. Two are bare: they sum the same gradients in the same buckets over the same data plane, and do nothing else.
+A round is one iteration of each copy; the order rotates from round to round. Equal copies differ by up to 1 % because
+of their place in memory and in the round alone. So there are two copies of each kind, made in the order bare, hook,
+hook, bare. The second hook has no arbitrator, as a worker has one connection.
 
 Per run, the overhead is the mean over rounds of (hook - bare), divided by the mean iteration time of the bare copies.
 It is a mean because part of the cost occurs only every few iterations. The TRIM largest and smallest differences
