@@ -2,12 +2,12 @@
 
     python -m benchmarks.parts.hooks --json FILE
 
-Two workers train the CNN on real BytePS with a real arbitrator. Each worker has four copies of the model. Two are
-attached with mode observe: checks of parameters, weights and order, votes, norms, records, reports. Two are bare: they
-sum the same gradients in the same buckets over the same data plane, and do nothing else. A round is one iteration of
-each copy; the order rotates from round to round. Equal copies differ by up to 1 % because of their place in memory and
-in the round alone. So there are two copies of each kind, made in the order bare, hook, hook, bare. The second hook has
-no arbitrator, as a worker has one connection.
+Two workers train the CNN, and then a small MLP, on real BytePS with a real arbitrator. Each worker has four copies of
+the model. Two are attached with mode observe: checks of parameters, weights and order, votes, norms, records,
+reports. Two are bare: they sum the same gradients in the same buckets over the same data plane, and do nothing else.
+A round is one iteration of each copy; the order rotates from round to round. Equal copies differ by up to 1 % because
+of their place in memory and in the round alone. So there are two copies of each kind, made in the order bare, hook,
+hook, bare. The second hook has no arbitrator, as a worker has one connection.
 
 Per run, the overhead is the mean over rounds of (hook - bare), divided by the mean iteration time of the bare copies.
 It is a mean because part of the cost occurs only every few iterations. The TRIM largest and smallest differences
@@ -46,6 +46,7 @@ from worker_hooks.settings import Settings
 from worker_hooks.torch.adapter import TorchAdapter
 from worker_hooks.torch.data.batches import fetch
 
+MODELS = ("cnn", "mlp")
 BATCH = 64
 WARM_UP = 20
 TRIM = 0.05  # of the rounds, on each side
@@ -66,22 +67,23 @@ def main() -> None:
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures here")
     parser.add_argument("--rounds", type=int, default=300, help="iterations of each copy in each run")
     parser.add_argument("--runs", type=int, default=6, help="runs with fresh processes")
+    parser.add_argument("--models", nargs="+", choices=MODELS, default=MODELS)
     parser.add_argument("--worker", type=Path, help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.worker:
-        run_worker(args.rounds, args.worker)
+        run_worker(args.models[0], args.rounds, args.worker)
         return
     rows = []
     for number in range(args.runs):
-        print(f"run {number + 1} of {args.runs}", file=sys.stderr, flush=True)
-        rows += [{"run": number, **row} for row in measure(args.rounds)]
-    overheads = [row["overhead"] for row in rows]
-    overhead = statistics.fmean(overheads)
-    table = Table(title="hook cost on the training thread, CNN, 2 workers")
-    for column in ("run", "worker", "bare ms", "hook ms", "difference ms", "overhead"):
+        for model in args.models:
+            print(f"run {number + 1} of {args.runs}, {model}", file=sys.stderr, flush=True)
+            rows += [{"run": number, "model": model, **row} for row in measure(model, args.rounds)]
+    table = Table(title="hook cost on the training thread, 2 workers")
+    for column in ("model", "run", "worker", "bare ms", "hook ms", "difference ms", "overhead"):
         table.add_column(column, justify="right")
     for row in rows:
         table.add_row(
+            row["model"],
             str(row["run"] + 1),
             str(row["worker"]),
             f"{row['bare_ms']:.3f}",
@@ -90,27 +92,31 @@ def main() -> None:
             f"{row['overhead']:+.2%}",
         )
     Console().print(table)
-    print(
-        f"overhead {overhead:+.2%} of an iteration (runs and workers: {min(overheads):+.2%} to {max(overheads):+.2%})"
-    )
+    overhead = {}
+    for model in args.models:
+        found = [row["overhead"] for row in rows if row["model"] == model]
+        overhead[model] = statistics.fmean(found)
+        scatter = f"runs and workers: {min(found):+.2%} to {max(found):+.2%}"
+        print(f"{model}: overhead {overhead[model]:+.2%} of an iteration ({scatter})")
     if args.json:
         figures = {"overhead": overhead, "runs": rows, "rounds": args.rounds, "batch": BATCH, "cores": os.cpu_count()}
         args.json.write_text(json.dumps(figures, indent=2) + "\n")
 
 
-def measure(rounds: int) -> list[dict[str, Any]]:
+def measure(model: str, rounds: int) -> list[dict[str, Any]]:
     """Run both workers under the launcher once and read their results."""
     with tempfile.TemporaryDirectory(prefix="dynamix-hooks-") as folder:
         config, results = Path(folder, "hooks.yaml"), Path(folder, "results")
         results.mkdir()
         config.write_text(CLUSTER.format(batch=BATCH))
-        worker = ["python", "-m", "benchmarks.parts.hooks", "--rounds", str(rounds), "--worker", str(results)]
+        worker = ["python", "-m", "benchmarks.parts.hooks", "--models", model, "--rounds", str(rounds)]
+        worker += ["--worker", str(results)]
         launch = [sys.executable, "-m", "dynamix_ps.cli.main", "launch", "-c", str(config), "--run-dir", folder]
         subprocess.run([*launch, "--", *worker], check=True, stdout=subprocess.DEVNULL)
         return [json.loads(file.read_text()) for file in sorted(results.iterdir())]
 
 
-def run_worker(rounds: int, results: Path) -> None:
+def run_worker(model: str, rounds: int, results: Path) -> None:
     """Run one worker: alternate iterations of both kinds and write the means."""
     torch.set_num_threads(1)
     torch.manual_seed(0)
@@ -119,9 +125,9 @@ def run_worker(rounds: int, results: Path) -> None:
     session = Session.join(settings, "torch")
     apart = dataclasses.replace(settings, run_dir=None, arbitrator=None)
     steps = [
-        with_hook(Session.join(settings if number == 1 else apart, "torch"), images, rounds + WARM_UP)
+        with_hook(model, Session.join(settings if number == 1 else apart, "torch"), images, rounds + WARM_UP)
         if kind == "hook"
-        else bare(session.comm, number, images, settings.config.bucket_bytes)
+        else bare(model, session.comm, number, images, settings.config.bucket_bytes)
         for number, kind in enumerate(COPIES)
     ]
     loops = [timed(step) for step in steps]
@@ -155,9 +161,9 @@ def timed(steps: Iterator[None]) -> Iterator[float]:
         yield time.perf_counter() - began_s
 
 
-def with_hook(session: Session, images: Any, iterations: int) -> Iterator[None]:
+def with_hook(name: str, session: Session, images: Any, iterations: int) -> Iterator[None]:
     """Train a model of its own with the hook."""
-    model = models.make_model("cnn", (1, 28, 28), 10)
+    model = models.make_model(name, (1, 28, 28), 10)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     run = join(TorchAdapter([model], [optimizer]), images, session)
     for inputs, targets in run.batches(iterations=iterations):
@@ -168,9 +174,9 @@ def with_hook(session: Session, images: Any, iterations: int) -> Iterator[None]:
         yield
 
 
-def bare(comm: Comm, number: int, images: Any, bucket_bytes: int) -> Iterator[None]:
+def bare(name: str, comm: Comm, number: int, images: Any, bucket_bytes: int) -> Iterator[None]:
     """Train a model of its own on the same slices; its gradients are averaged by hooks that do nothing else."""
-    model = models.make_model("cnn", (1, 28, 28), 10)
+    model = models.make_model(name, (1, 28, 28), 10)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     averaged = AveragedGradients(model, comm, f"bare.{number}", bucket_bytes)
     sampler, cursor, sizes = GlobalSampler(len(images), seed=0), Cursor(), (BATCH,) * comm.size

@@ -26,7 +26,8 @@ def command(run_dir: str) -> int:
     The workers begin with equal batch sizes. A policy gives each worker its own, and the summary says what that gained.
     The script draws its data itself: see `dynamix examples torch_shapes`.
     """
-    return run_job(demo(run_dir), sys.argv, None, make_console())
+    console = make_console()
+    return run_job(demo(run_dir), sys.argv, None, console, waits=not console.is_terminal)
 
 
 def demo(run_dir: str) -> Config:

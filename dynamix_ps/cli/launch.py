@@ -73,6 +73,9 @@ _JOB_OPTIONS = (
 @click.option(
     "--dry-run", "dry", is_flag=True, help="Print the environment and the command line of every role; start nothing."
 )
+@click.option(
+    "--wait", is_flag=True, help="Return when the plots are drawn too, as always where the output is no terminal."
+)
 @host_options
 @click.argument("cmd", nargs=-1, type=click.UNPROCESSED)
 def command(
@@ -80,6 +83,7 @@ def command(
     own: WorkersChoice,
     job: JobChoice,
     dry: bool,
+    wait: bool,
     listed: str | None,
     hostfile: Path | None,
     include: str | None,
@@ -113,7 +117,7 @@ def command(
         return 0
     if given is not None and hosts:
         print_line(console, Text(_about(given, config)))
-    return run_job(config, sys.argv, job.resume, console, given=given)
+    return run_job(config, sys.argv, job.resume, console, given=given, waits=wait or not console.is_terminal)
 
 
 def _config(file: Path | None, own: WorkersChoice, policy: str | None, dry: bool, cmd: tuple[str, ...]) -> Config:

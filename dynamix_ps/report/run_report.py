@@ -6,6 +6,7 @@ The launcher ends with it; `dynamix report` makes it anew.
 from __future__ import annotations
 
 import shutil
+import subprocess
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from dynamix_ps import own_process
 from dynamix_ps.config.load import load_config
 from dynamix_ps.config.schema import BatchBounds, Cluster, Config, PolicySection, WorkerSection
 from dynamix_ps.errors import PEER_GONE, EnvironmentNotReady, JobFailed, UsageError
@@ -40,6 +42,17 @@ def write_report(folder: RunFolder, config: Config, outcome: Outcome, plots: boo
         draw_plots(folder, config)
     summary = write_summary(folder, config, outcome)
     return summary if write_page(folder, config, summary) else write_summary(folder, config, outcome)
+
+
+def report_afterwards(folder: RunFolder) -> subprocess.Popen[bytes]:
+    """Start a process that draws the plots of a run that has ended, and names them in its summary. It says nothing."""
+    return subprocess.Popen(
+        own_process.command("dynamix_ps", "report", str(folder.path)),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,  # so that it outlives this one
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -45,7 +45,7 @@ from dynamix_ps.launch.targets.choice import Allocation, target_of
 from dynamix_ps.metrics.gpu import gpu_models
 from dynamix_ps.report.live.view import LiveView
 from dynamix_ps.report.recorder import Recorder
-from dynamix_ps.report.run_report import write_report
+from dynamix_ps.report.run_report import report_afterwards, write_report
 from dynamix_ps.report.summary import Outcome
 from dynamix_ps.report.summary_text import headline
 from dynamix_ps.run_record.manifest import write_manifest
@@ -64,6 +64,7 @@ def run_job(
     placement: Placement = ON_THIS_MACHINE,
     target: Target | None = None,
     given: Allocation | None = None,
+    waits: bool = True,
 ) -> int:
     """Run all roles of `config` on their hosts to their end; returns the launcher's exit code.
 
@@ -74,6 +75,7 @@ def run_job(
         argv: the command line, for the manifest.
         placement: where the roles run within this machine and what changes around them, for a job on this machine.
         target: how the launcher reaches the hosts; by default through the batch system that has `given` them, or ssh.
+        waits: for the plots; else another process draws them afterwards.
 
     Raises:
         DynamixError: the run could not begin; there is no run folder then.
@@ -95,7 +97,7 @@ def run_job(
                 ending = run.to_its_end()
             except DynamixError as error:
                 ending = Ending(error.exit_code, str(error))
-            code = run.conclude(ending)
+            code = run.conclude(ending, waits)
             if not ending.by_loss:
                 return code
             checkpoint = records.folder.newest_checkpoint() or resume
@@ -258,7 +260,7 @@ class _Run:
         _say(self._console, f"hosts: {len(hosts.names)}, which have what the job needs and reach each other")
         return True
 
-    def conclude(self, ending: Ending) -> int:
+    def conclude(self, ending: Ending, waits: bool) -> int:
         """Print the cause of a failure, record the end, write the report; returns the exit code.
 
         A run that failed or was interrupted ends without plots, as drawing takes seconds; `dynamix report` draws them.
@@ -273,11 +275,16 @@ class _Run:
             self._recorder.event("end", exit_code=ending.exit_code, reason=ending.reason, notes=self._notes)
             self._recorder.close()
             outcome = Outcome(ending.exit_code, ending.reason, self._heterogeneity, tuple(self._notes))
-            summary = write_report(self._folder, self._config, outcome, plots)
+            summary = write_report(self._folder, self._config, outcome, plots and waits)
         except OSError as error:
             self._notes.append(f"the summary could not be written: {error}")
             summary = {}
-        self._tell_result(ending, summary, plots)
+        self._tell_result(ending, summary)
+        if summary and plots and not waits:
+            _say(self._console, f"plots: in a few seconds, in {self._folder.plots_dir}")
+            report_afterwards(self._folder)
+        elif summary and not plots:
+            _say(self._console, f"for plots, run: dynamix report {self._folder.path}")
         return ending.exit_code
 
     def _tell_cause(self, ending: Ending) -> None:
@@ -287,7 +294,7 @@ class _Run:
                 print_line(self._console, Text("  ") + printable(line))
         print_error(ending.reason)
 
-    def _tell_result(self, ending: Ending, summary: dict[str, Any], plots: bool) -> None:
+    def _tell_result(self, ending: Ending, summary: dict[str, Any]) -> None:
         for note in summary.get("degraded") or self._notes:
             _say(self._console, f"warning: {note}")
         if summary:
@@ -295,8 +302,6 @@ class _Run:
                 _say(self._console, line)
             _say(self._console, f"summary: {self._folder.summary_md}")
             _say(self._console, f"page: {self._folder.report_html}")
-        if summary and not plots:
-            _say(self._console, f"for plots, run: dynamix report {self._folder.path}")
 
 
 def _say(console: Console, line: str) -> None:

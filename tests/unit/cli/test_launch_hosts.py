@@ -30,7 +30,7 @@ def launched(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[Config]:
     for name, value in JOB.items():
         monkeypatch.setenv(name, value)
     configs: list[Config] = []
-    monkeypatch.setattr(launch, "run_job", lambda config, *rest, given: configs.append(config) or 0)
+    monkeypatch.setattr(launch, "run_job", lambda config, *rest, given, waits: configs.append(config) or 0)
     return configs
 
 

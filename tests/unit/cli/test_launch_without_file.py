@@ -19,7 +19,7 @@ from dynamix_ps.errors import ConfigError, UsageError
 def launched(monkeypatch: pytest.MonkeyPatch) -> list[Config]:
     """The jobs that were launched. BytePS is not installed."""
     configs: list[Config] = []
-    monkeypatch.setattr(launch, "run_job", lambda config, *rest, given: configs.append(config) or 0)
+    monkeypatch.setattr(launch, "run_job", lambda config, *rest, given, waits: configs.append(config) or 0)
     monkeypatch.setattr(without_file, "installed_info", InstalledInfo)
     return configs
 

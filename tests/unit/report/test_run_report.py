@@ -15,7 +15,7 @@ from dynamix_ps.config.load import dump_config, load_config
 from dynamix_ps.errors import UsageError
 from dynamix_ps.report import run_report
 from dynamix_ps.report.recorder import Recorder
-from dynamix_ps.report.run_report import report_run, write_report
+from dynamix_ps.report.run_report import report_afterwards, report_run, write_report
 from dynamix_ps.report.summary import Outcome
 from dynamix_ps.run_record.manifest import write_manifest
 from dynamix_ps.run_record.run_folder import RunFolder
@@ -61,6 +61,19 @@ def test_by_hand_it_makes_what_a_launcher_would_have_recorded(by_hand: RunFolder
         assert (by_hand.path / name).read_text() == (launched.path / name).read_text()
     kinds = [json.loads(line)["kind"] for line in by_hand.events_file.read_text().splitlines()]
     assert kinds.count("finished") == 3 and kinds.count("plan") == 30
+
+
+def test_another_process_draws_the_plots_and_the_summary_is_else_as_before(launched: RunFolder) -> None:
+    whole_run(launched)
+    recorder = Recorder(launched, config(3))
+    recorder.event("end", exit_code=0, reason="all workers finished", notes=[])
+    recorder.close()
+    before = write_report(launched, config(3), Outcome(0, "all workers finished", "", ()), plots=False)
+    assert "overview.png" not in launched.summary_md.read_text()
+    assert report_afterwards(launched).wait(60) == 0
+    assert "plots/overview.png" in launched.summary_md.read_text()
+    after = json.loads(launched.summary_json.read_text())
+    assert {name for name in before if before[name] != after[name]} <= {"heterogeneity", "path"}
 
 
 def test_by_hand_the_roles_tell_the_configuration(by_hand: RunFolder) -> None:

@@ -41,7 +41,7 @@ class Runs:
             (self.folders[-1].checkpoints_dir / "last.pt").touch()
         return self.endings.pop(0)
 
-    def conclude(self, ending: Ending) -> int:
+    def conclude(self, ending: Ending, waits: bool) -> int:
         return ending.exit_code
 
 
