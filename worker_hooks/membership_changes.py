@@ -119,7 +119,7 @@ class MembershipChanges:
     @property
     def _may_be_followed(self) -> bool:
         """Whether a newcomer may follow; the same on all workers. Else all wait for the copy of the state."""
-        return self._comm.tells_sums and not self._session.settings.guards_rate
+        return self._comm.sends_again and not self._session.settings.guards_rate
 
     @property
     def _offered(self) -> Mapping[int, Process]:

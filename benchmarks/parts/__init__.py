@@ -16,8 +16,8 @@
     under_torchrun      jobs that torchrun starts: from pip install to the first plan, and beside DDP
     launch              seconds from the command to the first iteration on several hosts, beside torchrun
     decision            time of a decision of a policy
-    decision_path       modules and calls from a closed window to a published plan
     structure           how large the code is, and limits that it must not pass
+    overlap             how much of the sums between hosts computing hides
     trailer             what the values behind the gradients cost, by the number of workers
     reporters           how soon a plan is out with hundreds of workers, and what the arbitrator takes up
     sim_speed           simulated iterations per second
@@ -30,5 +30,5 @@ What they stand on:
     processes           the processes that they start
     references          floors, limits and other programs with which they compare
     gpu                 the checks of `gpu_check`, one after the other, and their workers
-    class_table         all classes of some packages, as their sources define them
+    sources             what `structure` counts in our sources
 """

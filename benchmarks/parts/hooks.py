@@ -38,7 +38,7 @@ from torch.nn.functional import cross_entropy
 
 from benchmarks.workloads import models
 from dynamix_ps.comm import Comm
-from worker_hooks.exchange.bucket_layout import bucket_layout
+from worker_hooks.exchange.gradient_exchange import bucket_layout
 from worker_hooks.joining import join
 from worker_hooks.sampling.sampler import Cursor, GlobalSampler
 from worker_hooks.session import Session

@@ -33,8 +33,8 @@ import tomllib
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.parts.class_table import GENERATED, ClassTable
-from benchmarks.parts.decision_path import follow
+from benchmarks.parts.sources.class_table import GENERATED, ClassTable
+from benchmarks.parts.sources.decision_path import follow
 
 ROOT = Path(__file__).resolve().parents[2]
 PRODUCT = ("dynamix_ps", "server_hooks", "worker_hooks")
@@ -56,10 +56,10 @@ class Limit(NamedTuple):
 
 
 LIMITS = {
-    "lines of the product": Limit(71_650, 58_000),
-    "lines of its core": Limit(56_800, 42_000),
-    "lines of benchmarks": Limit(22_950, 20_000),
-    "lines of tests": Limit(83_650, 60_000),
+    "lines of the product": Limit(72_550, 58_000),
+    "lines of its core": Limit(57_400, 42_000),
+    "lines of benchmarks": Limit(23_500, 20_000),
+    "lines of tests": Limit(84_900, 60_000),
     "depth of inheritance": Limit(2, 2),
     "methods of the largest class": Limit(40, 40),
     "attributes of the largest class": Limit(20, 20),

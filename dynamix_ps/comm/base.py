@@ -42,13 +42,12 @@ class Comm(ABC):
         elastic: brings the sums over the loss of a worker or server; None: the sums end with the loss.
         left: this worker has left the job, and takes part in no further sum.
         late: this worker is a joiner. It takes part in no sum before `adopt` has given it what the others know.
-        tells_sums: `on_sum` gets every sum, and `follow` is possible.
         on_sum: gets the number of the buffer and the values of a sum when a wait for it has returned true. They are
             to be used before it returns.
         least_bucket_bytes: a buffer with fewer is not worth a sum of its own, where it can travel with others; the
             same on all workers.
         sends_again: a pushed buffer may be sent again before its sum is complete. `push_pull` copies the buffer for
-            that, `push_pull_into` need not.
+            that, `push_pull_into` need not. Then `on_sum` gets every sum, and `follow` is possible.
     """
 
     name: str
@@ -60,7 +59,6 @@ class Comm(ABC):
     elastic: WorkerPlane | None = None
     left = False
     late = False
-    tells_sums = False
     on_sum: Callable[[int, memoryview], None] | None = None
     sends_again = False
 
@@ -88,7 +86,7 @@ class Comm(ABC):
         self.late = False
 
     def follow(self, sums: SumTaker | None) -> None:
-        """From now on use the sums of the others and push nothing; None: push again. Needs `tells_sums`.
+        """From now on use the sums of the others and push nothing; None: push again. Needs `sends_again`.
 
         A joiner calls this between two sums.
         """

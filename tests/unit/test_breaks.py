@@ -22,9 +22,9 @@ def product() -> dict[str, str]:
     return read_product(ROOT)
 
 
-def test_there_are_sixty_breaks_and_make_check_catches_nine_of_ten() -> None:
-    assert len(BREAKS) == 60
-    assert Counter(one.command for one in BREAKS)["make check"] >= 54
+def test_there_are_sixty_breaks_or_more_and_make_check_catches_nine_of_ten() -> None:
+    assert len(BREAKS) >= 60
+    assert Counter(one.command for one in BREAKS)["make check"] >= 0.9 * len(BREAKS)
     assert [name for name, count in Counter(one.name for one in BREAKS).items() if count > 1] == []
 
 

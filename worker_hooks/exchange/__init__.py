@@ -1,6 +1,5 @@
 """The exact global gradient, and what all workers learn beside it. In reading order:
 
-bucket_layout      which gradients travel together
 gradient_exchange  the exact global gradient: weighted buckets, summed while backward runs
 trailer            the values after the gradients, from which all workers learn the same
 units              what sizes are worth where losses are means over tokens

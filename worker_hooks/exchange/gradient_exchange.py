@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
 import numpy as np
@@ -25,8 +25,46 @@ from numpy.typing import NDArray
 
 from dynamix_ps.comm import Comm
 from dynamix_ps.comm.base import WAIT_SLICE_S
+from dynamix_ps.errors import TrainingError
 from worker_hooks.exchange.trailer import Contribution, GlobalView, Present, SumTrailer
 from worker_hooks.workers import Workers
+
+_PARTS = 8  # of the gradients: most leave while backward still runs
+
+
+def bucket_layout(
+    sizes_bytes: Sequence[int], kinds: Sequence[Hashable], most_bytes: int, least_bytes: int
+) -> list[list[int]]:
+    """Numbers of the parameters in each bucket, last layers first: in the order in which backward reaches them.
+
+    A bucket is closed when it has an eighth of all bytes, or what `most_bytes` and `least_bytes` make of that. The last
+    one has the trailer, and no parameter if there are others: then no gradient waits for the trailer.
+
+    Args:
+        sizes_bytes: of every trainable parameter.
+        kinds: type and device of every parameter; a bucket has one kind, but for parameters without elements.
+        most_bytes: a bucket with so many is closed.
+        least_bytes: one with fewer is not worth a sum of its own, if that is not more than `most_bytes`.
+
+    Raises TrainingError when there is no parameter.
+    """
+    full = min(most_bytes, max(least_bytes, sum(sizes_bytes) // _PARTS))
+    groups: list[list[int]] = []
+    filled = 0
+    for number in sorted(range(len(sizes_bytes)), key=lambda one: (sizes_bytes[one] > 0, one), reverse=True):
+        size = sizes_bytes[number]
+        if groups and not size:  # no data plane sums an empty buffer
+            alike = [group for group in groups if kinds[group[0]] == kinds[number]]
+            (alike or groups)[-1].append(number)
+        elif groups and filled < full and kinds[groups[-1][0]] == kinds[number]:
+            groups[-1].append(number)
+            filled += size
+        else:
+            groups.append([number])
+            filled = size
+    if not groups:
+        raise TrainingError("the model has no parameter that requires a gradient, so there is nothing to train")
+    return groups if len(groups) == 1 else [*groups, []]
 
 
 class Bucket(ABC):

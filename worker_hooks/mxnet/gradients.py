@@ -17,8 +17,7 @@ from numpy.typing import NDArray
 
 from dynamix_ps.comm import Comm
 from dynamix_ps.errors import TrainingError
-from worker_hooks.exchange.bucket_layout import bucket_layout
-from worker_hooks.exchange.gradient_exchange import Bucket, GradientExchange
+from worker_hooks.exchange.gradient_exchange import Bucket, GradientExchange, bucket_layout
 from worker_hooks.exchange.trailer import Contribution, trailer_length
 from worker_hooks.workers import Workers
 

@@ -18,8 +18,7 @@ from numpy.typing import NDArray
 
 from dynamix_ps.comm import Comm
 from dynamix_ps.errors import TrainingError
-from worker_hooks.exchange.bucket_layout import bucket_layout
-from worker_hooks.exchange.gradient_exchange import Bucket
+from worker_hooks.exchange.gradient_exchange import Bucket, bucket_layout
 from worker_hooks.torch.places import Places
 
 _SUMMED_AS = {torch.float16: torch.float32, torch.bfloat16: torch.float32}  # halves would lose the small gradients

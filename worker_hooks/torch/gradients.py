@@ -46,7 +46,7 @@ class TorchExchange(GradientExchange):
         behind = trailer_length(workers, len(trained))
         buckets = layout_buckets(trained, statistics_of(norms), bucket_bytes, comm, prefix, behind)
         super().__init__(comm, buckets, workers)
-        self._buckets, self._last = buckets, buckets[-1]
+        self._buckets = buckets
         self._bucket_of = {parameter: bucket for bucket in buckets for parameter in bucket.parameters}
         self._names = {parameter: name for name, parameter in parameters.items()}
         self._hooks = [
@@ -98,13 +98,13 @@ class TorchExchange(GradientExchange):
         self._script_hooks.close_sum()
         if self._norms:
             self._active = [norm.training for norm in self._norms for _ in statistics_of([norm])]
-            self._last.write_statistics(self._active, self._share)
+            self._buckets[-1].write_statistics(self._active, self._share)
         super().send_rest(contribute)
 
     def deliver(self, factor: float = 1.0, statistics_factor: float = 1.0) -> None:
         super().deliver(factor, statistics_factor)
         if self._norms:
-            self._last.deliver_statistics(self._active)
+            self._buckets[-1].deliver_statistics(self._active)
 
     def _with_reached(self, present: NDArray[np.bool_]) -> Present:
         reached = self._script_hooks.reached

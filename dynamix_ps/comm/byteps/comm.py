@@ -134,7 +134,7 @@ class BytePSComm(Comm):
         self._exchange = Exchange(library, is_elastic())
         self._gpu = self._plugin.gpu_sums(self._start, self._wait, self._degraded)
         self.elastic = ElasticWorker(self._exchange, lambda: self._spread.shares) if is_elastic() else None
-        self.sends_again = self.tells_sums = self.elastic is not None
+        self.sends_again = self.elastic is not None
         if self.elastic is not None:
             self.elastic.expect(self.first_size)
         self._numbers: dict[str, int] = {}

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dynamix_ps.errors import TrainingError
-from worker_hooks.exchange.bucket_layout import bucket_layout
+from worker_hooks.exchange.gradient_exchange import bucket_layout
 
 VGG11 = [64 * 27, 64, 128 * 576, 128, 256 * 1152, 256, 256 * 2304, 256, 512 * 2304, 512]
 VGG11 += [512 * 4608, 512, 512 * 4608, 512, 512 * 4608, 512, 10 * 512, 10]

@@ -29,7 +29,7 @@ def neighbours(rank: int = 0, leads: bool = True, followed: bool = True) -> Any:
     training.session.workers.here = range(rank, rank + 1)
     training.session.account.trainings = 1
     training.session.settings.guards_rate, training.session.settings.config.elastic.min_workers = False, 1
-    training.session.comm.tells_sums = followed
+    training.session.comm.sends_again = followed
     training.session.member.offered.return_value = {1: NEWCOMER}
     training.session.member.take_in.return_value = HANDOVER.planned
     training.adapter.framework = "torch"

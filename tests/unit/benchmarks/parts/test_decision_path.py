@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import asyncio
 
-from benchmarks.parts.decision_path import follow
+from benchmarks.parts.sources.decision_path import follow
 
 
 def test_decisions_are_followed_to_their_plans_and_meet_few_modules() -> None:

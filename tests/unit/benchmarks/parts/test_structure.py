@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.parts.class_table import ClassTable
+from benchmarks.parts.sources.class_table import ClassTable
 from benchmarks.parts.structure import LIMITS, main
 
 SOURCES = {

@@ -1,6 +1,6 @@
 """How far a decision travels through the code: modules and calls from a closed window to a published plan.
 
-    python -m benchmarks.parts.decision_path [--list]
+    python -m benchmarks.parts.sources.decision_path [--list]
 
 A real arbitrator in this process, without network, decides for 32 workers with the shipped policy `ppo` and its safety
 net. The policy does not learn. After WARM_UP windows, `sys.setprofile` follows the next DECISIONS that make a plan:
