@@ -3,9 +3,10 @@
     python -m benchmarks.parts.under_torchrun.beside_ddp --json FILE
 
 Two workers with one thread each train the demo's CNN with 128 samples each over gloo (processes/ddp_worker.py); the
-hook's policy is `static`. Both ways take turns, and each pair begins with the other way. `start_s` is from the command
-to the end of the first iteration, `iteration_s` the mean of those after the first WARM_UP; both are those of the slower
-worker. A ratio is the median over the pairs of the hook's time over DDP's, and may be as large as in MOST.
+hook's policy is `static`. After a run of each way that does not count, both take turns, and each pair begins with the
+other way. `start_s` is from the command to the end of the first iteration, `iteration_s` the mean of those after the
+first WARM_UP; both are those of the slower worker. A ratio is the median over the pairs of the hook's time over DDP's,
+and may be as large as in MOST.
 
 Run it on a machine that does nothing else.
 """
@@ -45,6 +46,8 @@ def main() -> None:
     args = parser.parse_args()
     rows: dict[str, list[Row]] = {way: [] for way in WAYS}
     with exclusive_machine(lambda: print("another grid runs; waiting for its end", flush=True)):
+        for way in WAYS:
+            measured(way)  # Python keeps what it compiles
         for pair in range(args.pairs):
             for way in WAYS if pair % 2 == 0 else WAYS[::-1]:
                 rows[way].append(measured(way))
@@ -62,11 +65,12 @@ def measured(way: str) -> Row:
     """One run. Ends this program if it fails."""
     with tempfile.TemporaryDirectory() as folder:
         torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+        environ = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
         began_s = time.time()
         done = subprocess.run(  # until nobody writes to its output: the summary comes after torchrun's end
             [*torchrun, "-m", "benchmarks.parts.processes.ddp_worker", way, folder],
             cwd=folder,
-            env={**os.environ, "PYTHONPATH": str(_ROOT), variables.PLOTS: "no"},
+            env={**environ, "PYTHONPATH": str(_ROOT), variables.PLOTS: "no"},
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
