@@ -9,6 +9,7 @@ from typing import Any
 
 import yaml
 
+from dynamix_ps.config.descriptions import describe_keys
 from dynamix_ps.config.schema import Config
 
 Json = Mapping[str, Any]
@@ -42,8 +43,10 @@ class Section:
 
 def sections(schema: Json | None = None) -> tuple[Section, ...]:
     """Every section of the cluster file, the top level first, in the order of the schema."""
-    whole = Config.model_json_schema() if schema is None else schema
-    return tuple(_sections(whole, whole, ""))
+    if schema is None:
+        describe_keys()
+        schema = Config.model_json_schema()
+    return tuple(_sections(schema, schema, ""))
 
 
 def reference() -> str:

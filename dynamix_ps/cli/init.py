@@ -15,6 +15,7 @@ import click
 import yaml
 from pydantic import BaseModel
 
+from dynamix_ps.config.descriptions import describe_keys
 from dynamix_ps.config.load import check_rules
 from dynamix_ps.config.policies import POLICIES
 from dynamix_ps.config.schema import BatchBounds, Cluster, Config, WorkerSection
@@ -193,6 +194,7 @@ def _config(known: Mapping[str, Any]) -> Config:
 
 def annotated(config: Config) -> str:
     """YAML text with the keys that matter first and their descriptions; `load_config` makes an equal Config of it."""
+    describe_keys()
     return "\n".join(_lines(config)) + "\n"
 
 

@@ -1,6 +1,7 @@
 """The configuration of a job, and the variables of its processes. In reading order:
 
 schema            every key of a cluster file, with its default
+descriptions      what the schema says of its keys, for those who show it
 policies          the sections of the policies
 load              reads and checks a cluster file
 yaml_lines        YAML with the line of every key, for errors

@@ -65,9 +65,7 @@ Mode = Annotated[Literal["adapt", "observe", "off"], BeforeValidator(_plain_off)
 
 
 class _Section(BaseModel):
-    model_config = ConfigDict(
-        extra="forbid", strict=True, frozen=True, allow_inf_nan=False, use_attribute_docstrings=True
-    )
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
 
 
 class Host(_Section):

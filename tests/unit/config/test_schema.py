@@ -9,6 +9,7 @@ import pytest
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
+from dynamix_ps.config.descriptions import describe_keys
 from dynamix_ps.config.schema import Config
 
 
@@ -26,6 +27,7 @@ def _models_in(annotation: object) -> Iterator[type[BaseModel]]:
         yield from _models_in(argument)
 
 
+describe_keys()
 FIELDS = dict(fields_of(Config))
 
 
