@@ -15,7 +15,6 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from dynamix_ps.byteps_build.install import lack_of_byteps
 from dynamix_ps.config import variables
 from dynamix_ps.config.schema import Cluster, WorkerSection
 from dynamix_ps.errors import DynamixError, EnvironmentNotReady, UsageError
@@ -108,7 +107,11 @@ class Adopted:
                 )
             return
         self._chosen = chosen
-        no_byteps = lack_of_byteps("torch") if self._by_file else ""
+        no_byteps = ""
+        if self._by_file:
+            from dynamix_ps.byteps_build.install import lack_of_byteps  # which a ring does not need
+
+            no_byteps = lack_of_byteps("torch")
         self._meeting.say("wish", asdict(Wish(first_size, chosen, os.environ["DMLC_NODE_HOST"], no_byteps)))
         if self._job.place.rank == 0:
             from dynamix_ps.other_launchers.begin import begin_run
