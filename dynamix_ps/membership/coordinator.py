@@ -71,7 +71,7 @@ class Coordinator(Generations):
                 self._with_state.add(sender)
             case Leave():
                 self._leave(sender)
-            case AskLeave(worker, number) if worker in self.members.workers:
+            case AskLeave(worker, number):
                 self._ask_to_leave(worker, number)
         return self._settle(now_s)
 
@@ -94,6 +94,7 @@ class Coordinator(Generations):
             return self._send(process, Refused(members.generation, reason))
         earlier = [other for other in members.of_role(process) if other.slot == process.slot]
         self._record(Joined(process))
+        self._repeat_request(process)
         for other in earlier:
             self._lose(other, f"{process} has taken its place")
         if not members.founded:
@@ -121,8 +122,7 @@ class Coordinator(Generations):
         """A connection was made anew, and messages may be lost with the old one."""
         if process.role == "worker" and self.finish is not None:
             self._send(process, self.finish)
-        if (number := self._asked_to_leave.get(process)) is not None:
-            self._send(process, LeaveAsked(number))
+        self._repeat_request(process)
         if process.role == "server":
             if self.members.founded and (self.change is None or not self.change.asking):
                 self._fence(process)
@@ -151,9 +151,15 @@ class Coordinator(Generations):
             self._end("all workers that had the state of the training have left")
 
     def _ask_to_leave(self, worker: Process, number: int) -> None:
+        """The launcher may know of a worker before that has joined."""
         if number > self._asked_to_leave.get(worker, 0):
             self._asked_to_leave[worker] = number
-            self._send(worker, LeaveAsked(number))
+            if worker in self.members.workers:
+                self._send(worker, LeaveAsked(number))
+
+    def _repeat_request(self, process: Process) -> None:
+        if (number := self._asked_to_leave.get(process)) is not None:
+            self._send(process, LeaveAsked(number))
 
     def _announce(self, entry: Entry, workers: Iterable[Process]) -> None:
         for worker in sorted(workers):

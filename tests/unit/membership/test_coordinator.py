@@ -297,6 +297,14 @@ def test_a_request_to_leave_reaches_a_member_and_nobody_else() -> None:
         assert coordinator.on_message(LAUNCHER, AskLeave(gone, 2), 3.0).messages == []
 
 
+def test_a_request_to_leave_waits_for_a_worker_that_the_launcher_knows_first() -> None:
+    """Such as after a restart of the coordinator, which has heard of no worker yet."""
+    coordinator = started()
+    newcomer = Process("worker", W[1].slot, "another")
+    assert told(say(coordinator, LAUNCHER, AskLeave(newcomer, 1)), LeaveAsked) == []
+    assert told(say(coordinator, newcomer, Join()), LeaveAsked) == [newcomer]
+
+
 def test_a_request_to_leave_is_told_again_to_a_member_that_says_hello_again() -> None:
     """Its connection may have been closed when the request came."""
     coordinator = started()
