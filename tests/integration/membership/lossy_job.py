@@ -90,7 +90,7 @@ class Outcome:
     wrong: list[str] = field(default_factory=list)
     lost: list[int] = field(default_factory=list)
     lost_servers: list[int] = field(default_factory=list)
-    cut_off: int = 0
+    cut_off: list[int] = field(default_factory=list)
     decisions: int = 0
     apart: int = 0
 
@@ -250,7 +250,7 @@ class Job:
             if kind != "scheduler":
                 self._reports.add((name, (kind, number)))
         elif what == "cut_off" and name not in self._killed:
-            self.outcome.cut_off += 1
+            self.outcome.cut_off.append(int(name.partition("-")[2]))
             self.kill(name)
 
     def _missed(self) -> set[tuple[str, int]]:

@@ -58,5 +58,5 @@ def test_the_last_server_makes_the_sums_of_the_others() -> None:
     with Job(SERVERS_LOST) as job:
         outcome = job.run()
     assert not outcome.wrong
-    assert sorted(outcome.lost_servers) == [0, 2] and 2 in outcome.lost
-    assert len(outcome.lost) == 1 + outcome.cut_off
+    assert sorted(outcome.lost_servers) == [0, 2]
+    assert sorted(outcome.lost) == sorted({2, *outcome.cut_off}), "2 may be cut off before it dies"
