@@ -98,11 +98,12 @@ def _come_late(training: Training, given: Attached, seed: int) -> tuple[Position
     data.lengths = own_lengths(given.lengths, data.source, session.settings.config.batch.unit)
     training.plans.depth = data.source.depth
     training.adapter.lay_out(data.source)
-    training.open_sums()
     sizes = (_first_size(training, given),) * session.comm.size
     training.checkpoints.fresh = _fresh(training, sizes, seed)
     assert training.membership is not None, "only an elastic job takes workers in"
-    return training.membership.arrive(), None
+    position = training.membership.arrive()
+    training.open_sums()  # in the buckets of the others, which depend on links that they have measured
+    return position, None
 
 
 def _first_size(training: Training, given: Attached) -> int:

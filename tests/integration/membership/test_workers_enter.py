@@ -21,12 +21,20 @@ pytestmark = pytest.mark.timeout(300)
 PACE = """\
 PACE_S = 0.1, 0.02  # per iteration, when not all are there and when all are
 """
+# As behind a slow link: there are several buckets, and a newcomer must have those of the others.
+SLOW_LINK = """\
+from dynamix_ps.comm.byteps import comm as over_servers
+from dynamix_ps.comm.ring.gloo import GlooComm
+over_servers.bucket_floor_bytes = lambda rate: 64
+GlooComm._measure_link = lambda comm, host: setattr(comm, "least_bucket_bytes", 64)
+"""
 # Those in KILLED get a signal in this iteration, the first time, and server 0 is killed in iteration SERVER_AT. All
 # train until there were four for 20 iterations, by a plan of the arbitrator: the sums tell. A scheduler belongs to the
 # state that a newcomer gets.
 FAULT = (
     KILL_SERVER
     + PACE
+    + SLOW_LINK
     + """\
 scheduler = torch.optim.lr_scheduler.ExponentialLR(optimizers[0], 0.9999)
 first = os.environ["DYNAMIX_STARTS"] == "0"
