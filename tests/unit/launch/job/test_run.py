@@ -6,6 +6,7 @@ import io
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from unittest.mock import MagicMock
 
 import pytest
 from rich.console import Console
@@ -92,3 +93,25 @@ def test_one_that_has_saved_nothing_begins_again_where_it_began_or_not_at_all(la
     assert runs.resumed == [file, file]
     code, output = launch(Runs(LOST, DONE, saves=False), restarts=1)
     assert code == 4 and "the job is not started again: there is no checkpoint; set checkpoint_every" in output
+
+
+@pytest.mark.parametrize(("waits", "plots"), [(True, "yes"), (False, "yes"), (True, "no")])
+def test_who_draws_the_plots_of_a_finished_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, waits: bool, plots: str
+) -> None:
+    """The launcher, if its caller waits for them; else another process, after the result is printed."""
+    monkeypatch.setenv("DYNAMIX_PLOTS", plots)
+    drawn: list[str] = []
+    summary = {"degraded": [], "exit_code": 0}
+    monkeypatch.setattr(job, "write_report", lambda *given: drawn.extend(["launcher"] * given[-1]) or summary)
+    monkeypatch.setattr(job, "report_afterwards", lambda folder: drawn.append("another"))
+    monkeypatch.setattr(job, "headline", lambda summary: ["all workers finished"])
+    run: Any = object.__new__(job._Run)
+    run._notes, run._heterogeneity, run._config = [], "none", None
+    run._folder, run._recorder = RunFolder(tmp_path), MagicMock()
+    run._console = Console(file=io.StringIO(), width=500)
+    assert run.conclude(DONE, waits) == 0
+    output = run._console.file.getvalue()
+    assert drawn == ([] if plots == "no" else ["launcher" if waits else "another"])
+    assert ("for plots, run: dynamix report" in output) == (plots == "no")
+    assert ("plots: in a few seconds" in output) == (not waits)
