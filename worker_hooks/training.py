@@ -224,7 +224,8 @@ class Training:
                 self.session.degraded("learning rate", sentence)
 
     def abandon(self, error: BaseException) -> None:
-        """Record why this worker fails; do not wait for the other workers."""
+        """Record why this worker fails; do not wait for the other workers. The process is to end."""
+        TERMINATION.failing()
         self.is_closed = True
         self.session.abandon(error, self.progress.iteration)
 

@@ -134,7 +134,9 @@ def _begin_here(
         here = roles_here(job, config, folder, holdings)
     except OSError as error:
         raise EnvironmentNotReady(f"cannot write {scratch}: {error.strerror or error}") from error
-    whole = Duty(job.pids_here, job.place.rank, str(scratch), roles=here.started, **duty)
+    mark = str(folder.iteration_file(job.place.rank).absolute())
+    patience_s = config.timeouts.lease_s / 3  # workers miss an arbitrator after a lease
+    whole = Duty(job.pids_here, job.place.rank, str(scratch), mark, patience_s, roles=here.started, **duty)
     _start_companion(kind, whole, config.timeouts.stall_fail_s, record)
     return here.environments
 

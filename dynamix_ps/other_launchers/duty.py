@@ -18,6 +18,8 @@ class Duty:
     pids: of the workers on this machine, by rank.
     own_rank: of the worker that starts the companion.
     scratch: folder with a record of what is to be released in the end.
+    mark: file of the iterations that this worker has completed.
+    patience_s: the companion waits for the first of them no longer than so.
     away: how many other machines send their records here.
     launch: fields of the event that begins the record.
     argv: command line of the worker.
@@ -30,6 +32,8 @@ class Duty:
     pids: dict[int, int]
     own_rank: int
     scratch: str
+    mark: str
+    patience_s: float
     away: int = 0
     launch: Mapping[str, Any] = field(default_factory=dict)
     argv: list[str] = field(default_factory=list)

@@ -59,6 +59,7 @@ class Termination:
         self.requested = self.leaving = False
         self.cause = ""
         self._noticed = False  # a SIGTERM has come that was a notice
+        self._fails = False  # the process records why it fails, and then ends
         self._runs: list[Terminable] = []
         self._pid = 0  # whose handler it is
         self._mask = threading.local()  # of signals, while a thread forks
@@ -102,6 +103,10 @@ class Termination:
         if self._noticed:
             self._end_in_order()
 
+    def failing(self) -> None:
+        """This process records why it fails, and ends in seconds: SIGTERM does not cut that short. From any thread."""
+        self._fails = True
+
     def forget(self, run: object) -> None:
         """`run` is over."""
         self._runs = [one for one in self._runs if one is not run]
@@ -121,6 +126,8 @@ class Termination:
         self._after_fork()
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
+        if self._fails:
+            return
         if (
             os.getpid() == self._pid
             and not self._noticed

@@ -46,6 +46,9 @@ for epoch in run.epochs(200):
 {after}
 """
 
+# A line of a worker in iteration 5, written at once: both write into one stream.
+TRAINS = "print(f'trains {rank} {os.getpid()}\\n', end='', flush=True) if run.iteration == 5 else None"
+
 
 def training(folder: Path, options: str = "", before: str = "", after: str = "", inside: str = "") -> Path:
     """A script. `options`: further arguments of `attach`; the rest are lines at its places."""

@@ -13,14 +13,22 @@ import torch
 from benchmarks.testbed.ports import free_port
 from dynamix_ps.errors import PeerLostError
 from dynamix_ps.launch.cleanup.release import processes_of
-from tests.integration.other_launchers.jobs import TORCHRUN, check_adapted, job, run_of, started, summary_of, training
+from tests.integration.other_launchers.jobs import (
+    TORCHRUN,
+    TRAINS,
+    check_adapted,
+    job,
+    run_of,
+    started,
+    summary_of,
+    training,
+)
 from tests.integration.other_launchers.test_launchers import bare
 from tests.launching import ends, read_until, run_id_in
 
 pytestmark = [pytest.mark.timeout(120), pytest.mark.slow]
 TWO = (*TORCHRUN, "--standalone", "--nproc-per-node", "2")
 WITH_FILE = {"DYNAMIX_CONFIG": "cluster.yaml", "DYNAMIX_PLOTS": "no"}
-SAYS = "print('trains', rank, os.getpid(), flush=True) if run.iteration == 5 else None"
 
 
 @pytest.fixture
@@ -70,7 +78,7 @@ def test_two_workers_are_one_process_while_plans_change(folder: Path) -> None:
 
 def test_a_lost_worker_ends_all(folder: Path) -> None:
     """Also where no launcher ends them."""
-    command = (sys.executable, str(training(folder, inside=SAYS)))
+    command = (sys.executable, str(training(folder, inside=TRAINS)))
     with started([command] * 2, folder, [environ | WITH_FILE for environ in bare(free_port())]) as workers:
         read_until(workers[0], "trains 0 ")
         workers[1].kill()
@@ -80,7 +88,7 @@ def test_a_lost_worker_ends_all(folder: Path) -> None:
 
 
 def test_a_job_that_has_lost_a_server_is_started_again_with_others(folder: Path) -> None:
-    file = training(folder, inside=f"run.save() if run.iteration == 4 else None; {SAYS}")
+    file = training(folder, inside=f"run.save() if run.iteration == 4 else None; {TRAINS}")
     with started([(*TWO[:-2], "--max-restarts", "1", *TWO[-2:], str(file))], folder, [WITH_FILE]) as [launcher]:
         read_until(launcher, "trains 0 ")
         lost = (folder / "runs" / "latest").resolve()

@@ -12,7 +12,16 @@ import pytest
 from dynamix_ps.config.load import load_config
 from dynamix_ps.errors import ConfigError
 from tests.cases.test_launched import CHILDREN, SCRIPT, check_results
-from tests.integration.other_launchers.jobs import TORCHRUN, check_adapted, job, run_of, started, summary_of, training
+from tests.integration.other_launchers.jobs import (
+    TORCHRUN,
+    TRAINS,
+    check_adapted,
+    job,
+    run_of,
+    started,
+    summary_of,
+    training,
+)
 from tests.launching import read_until
 
 pytestmark = [pytest.mark.timeout(120), pytest.mark.slow]
@@ -80,8 +89,7 @@ def test_a_training_that_is_ended_leaves_a_summary_and_nothing_else(
     number: signal.Signals, exit_code: int, said: str, tmp_path: Path
 ) -> None:
     """By SIGTERM to torchrun, in order as the script saves checkpoints, or because the process of rank 0 is killed."""
-    tells = "print('trains', rank, os.getpid(), flush=True) if run.iteration == 5 else None"
-    file = training(tmp_path, inside=f"run.save() if run.iteration == 4 else None; {tells}")
+    file = training(tmp_path, inside=f"run.save() if run.iteration == 4 else None; {TRAINS}")
     with started([(*TWO, str(file))], tmp_path) as [process]:
         seen = read_until(process, "trains 0 ")
         victim = int(seen.split("trains 0 ")[1].split()[0]) if number == signal.SIGKILL else process.pid

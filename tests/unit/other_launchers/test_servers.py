@@ -88,6 +88,6 @@ def test_the_worker_that_has_started_a_companion_hears_of_a_loss(monkeypatch: py
     monkeypatch.setattr(begin.atexit, "register", lambda finish: None)
     monkeypatch.setattr(begin, "end_beside_training", lambda error: (errors.append(error), told.set()))
     role = RoleSpec("server-0", "server", (), {})
-    begin._start_companion("records", Duty({}, 0, "", roles=[role]), 1.0, os.open(os.devnull, os.O_RDONLY))
+    begin._start_companion("records", Duty({}, 0, "", "", 0.0, roles=[role]), 1.0, os.open(os.devnull, os.O_RDONLY))
     assert told.wait(20)
     assert [(type(error), str(error)) for error in errors] == [(PeerLostError, LOST)]

@@ -58,6 +58,15 @@ def test_the_first_sigterm_asks_to_leave_and_the_second_ends_the_worker(terminat
     assert termination.requested
 
 
+def test_a_worker_that_records_why_it_fails_is_not_cut_short(termination: Termination) -> None:
+    run = Run()
+    run.goes_on_at_term = False
+    termination._runs = [run]
+    termination.failing()
+    signal.raise_signal(signal.SIGTERM)  # would end this process
+    assert not termination.requested
+
+
 def test_a_sigterm_by_which_the_launcher_ends_the_job_is_no_notice(termination: Termination) -> None:
     run = Run()
     run.may_leave = run.job_ends = True
