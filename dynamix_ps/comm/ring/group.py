@@ -1,4 +1,4 @@
-"""A ring of workers over gloo, with fixed members: sums in place, and broadcasts.
+"""A ring of workers over gloo, with fixed members: sums in place, broadcasts, and the two halves of a sum for bytes.
 
 Every worker has a store in its own process, in which others can meet, and announces its address. The members of a ring
 meet in the store of the lowest rank. So no process has to outlive the others, and the addresses travel with the first
@@ -49,9 +49,12 @@ class RingGroup:
         self._group._set_default_backend(gloo)
         self._group._register_backend(torch.device("cpu"), gloo, backend)
         self._nccl = _nccl(self._group, store, index, size, timeout) if with_gpu else None
-        self._store, self.index, self._size = store, index, size
+        self._store, self.index, self.size = store, index, size
         self._sum, self._broadcast = c10d.AllreduceOptions(), c10d.BroadcastOptions()
-        self._sum.timeout = self._broadcast.timeout = _NO_LIMIT
+        self._scatter = c10d.AllToAllOptions()
+        self._collect = c10d.AllgatherOptions()  # type: ignore[attr-defined]  # its stubs do not export it
+        for options in (self._sum, self._broadcast, self._scatter, self._collect):
+            options.timeout = _NO_LIMIT
         if hasattr(self._sum, "asyncOp"):  # from torch 2.7 on; before, NCCL always sums on a stream of its own
             self._sum.asyncOp = True
         self._works: list[Any] = []
@@ -59,6 +62,14 @@ class RingGroup:
     def sum(self, buffer: Any) -> Any:
         """Start the sum of `buffer` over all members, in place. All start their sums in the same order."""
         return self._started(self._group.allreduce([buffer], self._sum))
+
+    def scatter(self, rows: Any, received: Any) -> Any:
+        """Start: the member with index i gets row i of `rows` of every member. Both have shape (members, values)."""
+        return self._started(self._group.alltoall_base(received, rows, [], [], self._scatter))
+
+    def collect(self, own: Any, received: Any) -> Any:
+        """Start: every member gets `own` of all. `received` has shape (members, values)."""
+        return self._started(self._group.allgather([list(received)], [own], self._collect))
 
     def _started(self, work: Any) -> Any:
         self._works = [one for one in self._works if not one.is_completed()]
@@ -69,7 +80,7 @@ class RingGroup:
         """The numbers that all members pass. Raises Given, and RuntimeError if a member is gone."""
         import torch
 
-        numbers = torch.zeros(self._size, dtype=torch.int64)
+        numbers = torch.zeros(self.size, dtype=torch.int64)
         numbers[self.index] = number
         _wait_for(self.sum(numbers), over)
         return [int(one) for one in numbers]
@@ -102,7 +113,7 @@ class RingGroup:
 
         until_s = time.monotonic() + timeout_s
         try:
-            names = [f"finished {index}" for index in range(self._size)]
+            names = [f"finished {index}" for index in range(self.size)]
             return _has_all(self._store, names, lambda: time.monotonic() >= until_s)
         except DistNetworkError:
             return True  # the member with the store waits for the others as well, or is lost
