@@ -74,7 +74,7 @@ class Comm(ABC):
     def declare(self, name: str, rounded: int = 0) -> None:
         """Reserve a key. Same names, same order, on every worker.
 
-        `rounded`: so many values at the beginning may travel in half precision, if the cluster file says so.
+        `rounded`: so many values at the beginning may travel rounded, if the cluster file says so.
         """
 
     def known(self) -> dict[str, Any]:

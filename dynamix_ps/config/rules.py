@@ -144,9 +144,8 @@ def _cluster(config: Config) -> Iterator[BrokenRule]:
     if cluster.port and cluster.port == cluster.arbitrator_port:
         message = "is already the scheduler's port (cluster.port)"
         yield BrokenRule(("cluster", "arbitrator_port"), message, cluster.arbitrator_port, (("cluster", "port"),))
-    if cluster.wire != "float32" and not config.data_plane.has_servers:
-        message = f"needs a data plane with servers, comm is {config.comm}; remove it, or use comm: byteps"
-        yield BrokenRule(("cluster", "wire"), message, cluster.wire, (("comm",),))
+    if cluster.wire != "float32":
+        yield from _wire(config)
     if config.prefetch >= config.window:
         message = f"must be below window = {config.window}, or a plan shows only after the next decision"
         yield BrokenRule(("prefetch",), message, config.prefetch, (("window",),))
@@ -155,6 +154,19 @@ def _cluster(config: Config) -> Iterator[BrokenRule]:
             if worker.speed < 1:
                 path: Path = ("cluster", "workers", rank, "speed")
                 yield BrokenRule(path, "has no effect with emulation: none", worker.speed, (("emulation",),))
+
+
+def _wire(config: Config) -> Iterator[BrokenRule]:
+    """What a wire other than float32 needs."""
+    path: Path = ("cluster", "wire")
+    if not config.data_plane.uses_network:
+        message = f"needs workers that exchange gradients, comm is {config.comm}; remove it"
+        yield BrokenRule(path, message, config.cluster.wire, (("comm",),))
+    elif config.data_plane.is_ring and config.is_elastic:
+        message = "cannot be sent again after a loss over a ring; remove it or elastic.min_workers, or use comm: byteps"
+        yield BrokenRule(path, message, config.cluster.wire, (("elastic", "min_workers"), ("comm",)))
+    elif config.data_plane.has_servers and config.cluster.wire == "int8":
+        yield BrokenRule(path, "is for comm: gloo alone; use bf16", config.cluster.wire, (("comm",),))
 
 
 def _learning_rate(config: Config) -> Iterator[BrokenRule]:

@@ -191,10 +191,11 @@ class Cluster(_Section):
     `auto`: one on every host that has workers, so one on a single machine. A number: so many on hosts without workers.
     A list: one entry per server, in the order of their names server-0, server-1 and so on.
     """
-    wire: Literal["float32", "bf16"] = "float32"
-    """How float32 gradients travel between workers and servers. They are summed in float32 either way.
+    wire: Literal["float32", "bf16", "int8"] = "float32"
+    """How float32 gradients travel, with `comm: byteps` or `gloo`. They are summed in float32 either way.
 
-    `bf16`: rounded to bfloat16, in half the bytes; the rounding errors are added to the next gradients.
+    `bf16`: rounded to bfloat16, in half the bytes. `int8`: in a quarter, as integers with a scale for every 256 values;
+    `comm: gloo` alone has it. What rounding leaves out is added to the next gradients.
     """
     workers: Annotated[
         tuple[WorkerSection, ...],

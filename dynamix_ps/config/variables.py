@@ -144,8 +144,8 @@ VARIABLES: tuple[Variable, ...] = (
     ),
     _of_run(
         WIRE,
-        "How a worker sends float32 gradients: `float32`, or `bf16`. Unset: `float32`.",
-        "comm.byteps.comm",
+        "How a worker sends float32 gradients: `float32`, `bf16`, or `int8`. Unset: `float32`.",
+        "comm.byteps.comm, comm.ring.gloo",
     ),
     _of_run(
         ELASTIC,

@@ -54,6 +54,7 @@ def begin_run(job: StartedJob, wishes: Sequence[Wish]) -> tuple[dict[str, Any], 
         variables.CONFIG: str(folder.config_file),
         variables.RUN_DIR: str(folder.path),
         variables.RUN_ID: run_id,
+        variables.WIRE: config.cluster.wire,
     }
     if config.has_arbitrator:
         environment[variables.ARBITRATOR] = host_port(*job.arbitrator)

@@ -135,9 +135,7 @@ class CompressedSums:
     def declare(self, name: str, rounded: int) -> None:
         """As in Comm. What was left out of an earlier buffer of this name is forgotten."""
         self._pieces.pop(name, None)
-        if (
-            rounded >= self.least_values
-        ):  # not when it is first sent, as the script may be in torch's inference mode then
+        if rounded >= self.least_values:  # here, as a first push may come in torch's inference mode
             self._pieces[name] = Pieces(rounded, self._scattering.size, self.codec)
 
     def takes(self, name: str, buffer: Any) -> bool:

@@ -21,9 +21,12 @@ from dynamix_ps.addresses import host_port
 from dynamix_ps.comm.base import Comm, interruptible
 from dynamix_ps.comm.link_rate import bucket_floor_bytes, measure_pair
 from dynamix_ps.comm.plane import is_elastic, is_late
+from dynamix_ps.comm.ring.codecs import CODECS
+from dynamix_ps.comm.ring.compressed import CompressedSum, CompressedSums, saves_bytes
 from dynamix_ps.comm.ring.elastic import ElasticRing
 from dynamix_ps.comm.ring.group import RingGroup, open_store
 from dynamix_ps.comm.torch_buffers import TorchBuffers, tensor_of, without_beginning
+from dynamix_ps.config import variables
 from dynamix_ps.config.role_environment import RoleSettings, read_role
 from dynamix_ps.errors import PEER_GONE, EnvironmentNotReady, PeerLostError, TrainingError
 
@@ -42,6 +45,7 @@ class GlooComm(Comm):
 
     name = "gloo"
     elastic: ElasticRing | None = None
+    _compressed: CompressedSums | None = None  # None: everything travels as it is
 
     def init(self) -> None:
         """Join the other workers.
@@ -69,14 +73,43 @@ class GlooComm(Comm):
             self.elastic = self._elastic_ring(role)
         else:
             interruptible(lambda: self._make_ring(role, with_gpu))
-        if not self.late:
-            self._measure_link(_own_host(role))
+        if self.late:
+            return
+        hosts = [host.decode() for host in self.gather("hosts", _own_host(role).encode())]
+        if len(set(hosts)) > 1:
+            self._measure_link()
+        wire = os.environ.get(variables.WIRE, "float32")
+        if self.size > 1 and wire != "float32":
+            self._compress(wire, hosts)
 
-    def _measure_link(self, own_host: str) -> None:
-        """Where workers are on several hosts: what their links make of the size of buckets."""
-        if len(set(self.gather("hosts", own_host.encode()))) > 1:
-            twice_rate, _ = measure_pair(self._sum_s)  # an echo sends its bytes there and back
-            self.least_bucket_bytes = bucket_floor_bytes(twice_rate / 2)
+    def _measure_link(self) -> None:
+        """What the links between hosts make of the size of buckets."""
+        twice_rate, _ = measure_pair(self._sum_s)  # an echo sends its bytes there and back
+        self.least_bucket_bytes = bucket_floor_bytes(twice_rate / 2)
+
+    def _compress(self, wire: str, hosts: list[str]) -> None:
+        """Let gradients travel in fewer bytes, where these are fewer."""
+        from torch.distributed import PrefixStore  # type: ignore[attr-defined]  # its stubs do not export it
+
+        codec = CODECS[wire]
+        if not saves_bytes(hosts, codec):
+            self._degraded(
+                f"wire: {wire} would bring more bytes over a link than float32, which is used: over a ring, each of "
+                f"the {max(map(hosts.count, hosts))} workers on a host sends by itself; use fewer per host, or "
+                "comm: byteps"
+            )
+            return
+
+        def make() -> None:
+            scattering, gathering = (
+                RingGroup(PrefixStore(phase, self._store), self.rank, self.size, _PATIENCE)
+                for phase in ("scatter", "gather")
+            )
+            self._compressed = CompressedSums(codec, scattering, gathering, self._ring.sum)
+
+        interruptible(make)
+        assert self._compressed is not None, "made"
+        self.least_bucket_bytes = max(self.least_bucket_bytes, 4 * self._compressed.least_values)
 
     def _sum_s(self, size_bytes: int) -> float:
         """Seconds of a sum of so many bytes by the slowest worker's clock: the same on all workers."""
@@ -112,7 +145,9 @@ class GlooComm(Comm):
         return ElasticRing(self.rank, made[0], address)
 
     def declare(self, name: str, rounded: int = 0) -> None:
-        """Does nothing: a ring matches buffers by their order."""
+        """A ring matches buffers by their order."""
+        if self._compressed is not None:
+            self._compressed.declare(name, rounded)
 
     def push_pull(self, name: str, buffer: Any, begin: int = 0) -> int:
         """Raises ValueError for a buffer that cannot be summed."""
@@ -126,12 +161,17 @@ class GlooComm(Comm):
             self._tensors.check(name, buffer)
             return self.elastic.push_pull(name, buffer, begin)
         self._tensors.check(name, buffer)
-        sent = without_beginning(buffer, begin)
         self._started += 1
+        if self._compressed is not None and self._compressed.takes(name, buffer):
+            self._works[self._started] = self._compressed.start(name, buffer, begin)
+            return self._started
+        sent = without_beginning(buffer, begin)
         self._works[self._started] = self._ring.sum(sent)
         self._tensors.remember(self._started, buffer, sent, begin)
         if buffer.is_cuda:
             self._on_gpu.add(self._started)
+            if self._compressed is not None:
+                self._degraded("cluster.wire has no effect on gradients on a GPU: NCCL sums them in their own type")
         return self._started
 
     def _wait(self, handle: int, timeout_s: float) -> bool:
@@ -158,7 +198,9 @@ class GlooComm(Comm):
         return self._completed(handle)
 
     def _completed(self, handle: int) -> bool:
-        del self._works[handle]
+        work = self._works.pop(handle)
+        if self._compressed is not None and isinstance(work, CompressedSum):
+            work.deliver(self._compressed.codec)
         self._on_gpu.discard(handle)
         self._tensors.deliver(handle)
         return True
@@ -175,6 +217,8 @@ class GlooComm(Comm):
         """Waits until all workers shut down, unless the run is elastic."""
         if self.elastic is not None:
             return self.elastic.close()
+        if self._compressed is not None:
+            self._compressed.close()
         return interruptible(self._ring.take_down)
 
 

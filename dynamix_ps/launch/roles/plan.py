@@ -206,7 +206,7 @@ def _worker_env(
         variables.PLACE: str(place.scratch / f"w{rank}"),
         variables.SHM_PREFIX: f"{place.shm_prefix}{rank}_",
     }
-    if config.data_plane.has_servers:
+    if config.data_plane.uses_network:
         added[variables.WIRE] = config.cluster.wire
     if place.slowdowns is not None and place.slowdowns[rank] > 1:
         added[variables.SLOWDOWN] = f"{place.slowdowns[rank]:g}"

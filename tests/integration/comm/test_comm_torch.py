@@ -1,4 +1,7 @@
-"""Sums of torch buffers over real BytePS: every type and path, buffers that take part in part, long broadcasts."""
+"""Sums of torch buffers over real BytePS: every type and path, buffers that take part in part, long broadcasts.
+
+Also sums in fewer bytes, over BytePS and over a ring.
+"""
 
 from __future__ import annotations
 
@@ -96,7 +99,7 @@ WIRE = """
     from dynamix_ps.comm import open_comm
 
     torch.set_num_threads(1)
-    comm = open_comm("byteps")
+    comm = open_comm("COMM")
     comm.init()
     rank, size = comm.rank, comm.size
     ROUNDED, LENGTH, TURNS = 299_000, 300_000, 40
@@ -124,9 +127,11 @@ WIRE = """
 """
 
 
-def test_half_precision_on_the_wire() -> None:
+@pytest.mark.parametrize(("comm", "wire"), [("byteps", "bf16"), ("gloo", "bf16"), ("gloo", "int8")])
+def test_fewer_bytes_on_the_wire(comm: str, wire: str) -> None:
     """Counts in the trailer arrive as they are; what rounding takes away comes later; all workers get the same."""
-    with ForkedCluster(WIRE, 3, 2, env={**PATHS["tcp"], "DYNAMIX_WIRE": "bf16"}) as cluster:
+    servers, env = 2 * (comm == "byteps"), {**PATHS["tcp"], "DYNAMIX_WIRE": wire}
+    with ForkedCluster(WIRE.replace("COMM", comm), 3, servers, env=env) as cluster:
         results = cluster.results(LIMIT_S)
     assert len({result["digest"] for result in results}) == 1
     assert all(result["exact"] for result in results)

@@ -119,9 +119,9 @@ def test_a_wrong_choice_is_refused_on_all_workers(options: str, said: str, tmp_p
 def test_a_cluster_file_decides(tmp_path: Path) -> None:
     (tmp_path / "cluster.yaml").write_text(
         "name: t\ncomm: gloo\nwindow: 5\nbatch: {min: 2, max: 40}\n"
-        "cluster: {workers: [{batch: 20}, {batch: 12}]}\npolicy: {name: proportional}\n"
+        "cluster: {workers: [{batch: 20}, {batch: 12}], wire: int8}\npolicy: {name: proportional}\n"
     )
-    file = training(tmp_path)
+    file = training(tmp_path, after="assert os.environ['DYNAMIX_WIRE'] == 'int8'")
     [(code, output)] = job([(*TWO, str(file))], tmp_path, [{"DYNAMIX_CONFIG": "cluster.yaml"}])
     assert code == 0, output
     run = run_of(tmp_path)

@@ -82,6 +82,23 @@ def test_a_sum_that_is_complete_when_the_limit_has_passed_is_no_lost_worker() ->
     assert not comm._works
 
 
+def test_a_wire_that_would_send_more_bytes_is_given_up_and_told() -> None:
+    comm = GlooComm()
+    comm._compress("bf16", list("aaaaaabbbbbb"))
+    assert comm._compressed is None
+    assert "each of the 6 workers on a host sends by itself" in comm.degradations[0]
+
+
+def test_that_gradients_on_a_gpu_are_not_rounded_is_told() -> None:
+    comm, _ = ring(NcclWork([True]))
+    comm._compressed = SimpleNamespace(takes=lambda name, buffer: False)  # type: ignore[assignment]
+    for _ in range(2):
+        comm.push_pull("a", SimpleNamespace(is_cuda=True))
+    assert [told.partition(":")[0] for told in comm.degradations] == [
+        "cluster.wire has no effect on gradients on a GPU"
+    ]
+
+
 @pytest.mark.parametrize("late", [False, True])
 def test_an_elastic_ring_begins_with_the_first_workers_and_who_comes_late_waits_for_nobody(
     late: bool, monkeypatch: pytest.MonkeyPatch
