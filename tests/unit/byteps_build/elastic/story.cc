@@ -361,7 +361,7 @@ struct Story {
       members.erase(rank);
       bool asking = !to_freeze.empty();
       for (auto* list : {&to_freeze, &to_resume}) list->erase(std::remove(list->begin(), list->end(), rank), list->end());
-      if (asking && to_freeze.empty()) to_fence = {0, 1};
+      if (asking && to_freeze.empty()) to_fence = ServersLeft();
     }
     if (!to_freeze.empty()) {
       int rank = Taken(&to_freeze);
@@ -455,7 +455,7 @@ struct Story {
     std::set<std::vector<int>> histories;
     std::set<int> left;
     for (int rank = 0; rank < workers; ++rank) {
-      if (network.gone.count(rank) || all[rank]->left) continue;
+      if (network.gone.count(rank) || all[rank]->left || (rank == newcomer && !entered)) continue;
       left.insert(rank);
       histories.insert(all[rank]->history);
     }
