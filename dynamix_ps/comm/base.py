@@ -71,10 +71,13 @@ class Comm(ABC):
         """Join the other workers. Sets `rank` and `size`. Blocks until all of the first workers are there."""
 
     @abstractmethod
-    def declare(self, name: str, rounded: int = 0) -> None:
+    def declare(self, name: str, rounded: int = 0, priority: int = 0) -> None:
         """Reserve a key. Same names, same order, on every worker.
 
-        `rounded`: so many values at the beginning may travel rounded, if the cluster file says so.
+        Args:
+            rounded: so many values at the beginning may travel rounded, if the cluster file says so.
+            priority: of all that waits to be sent, the lowest goes first. A data plane that sums in the order of the
+                pushes ignores it.
         """
 
     def known(self) -> dict[str, Any]:

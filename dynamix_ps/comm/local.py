@@ -13,7 +13,7 @@ class LocalComm(Comm):
     def init(self) -> None:
         self.rank, self.size = 0, 1
 
-    def declare(self, name: str, rounded: int = 0) -> None:
+    def declare(self, name: str, rounded: int = 0, priority: int = 0) -> None:
         pass
 
     def push_pull(self, name: str, buffer: Any, begin: int = 0) -> int:

@@ -150,8 +150,8 @@ class GradientExchange:
         self._weighted_sq = 0.0
         self._next = 0  # bucket to send; all workers send in one order, because a ring matches buffers by order
         self._open = False
-        for bucket in buckets:
-            comm.declare(bucket.name, bucket.rounded)
+        for later, bucket in enumerate(buckets, 1):  # votes travel first, then what the next forward pass needs first
+            comm.declare(bucket.name, bucket.rounded, priority=len(buckets) - later)
 
     @property
     def bytes_per_iteration(self) -> int:

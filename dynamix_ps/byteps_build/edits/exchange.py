@@ -14,6 +14,7 @@ _ADDED = (
     "byteps/common/segment.h",
     "byteps/common/host_push.h",
     "byteps/common/host_sum.h",
+    "byteps/common/lane.h",
     "byteps/common/exchange.h",
     "byteps/common/elastic_exchange.h",
     "byteps/common/exchange.cc",

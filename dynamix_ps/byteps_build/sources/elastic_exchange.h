@@ -157,9 +157,11 @@ class ElasticExchange : public Exchange {
   }
 
   void Arrived(int sender, const ps::PieceHead& head, char* place) override {
-    if (head.kind != ps::PieceKind::kAnswer) return Exchange::Arrived(sender, head, place);
+    const bool is_receipt = head.kind == ps::PieceKind::kReceived;
+    if (head.kind != ps::PieceKind::kAnswer && !is_receipt) return Exchange::Arrived(sender, head, place);
     std::lock_guard<std::mutex> lock(rounds_mu_);
     if (!IsAwaited(head)) return;
+    if (is_receipt) return Exchange::Arrived(sender, head, place);
     Buffer& buffer = Get(NumberOf(head));
     Pushed& pushed = pushed_[NumberOf(head)];
     buffer.awaited[head.key & kPieceMask] = false;
@@ -170,7 +172,7 @@ class ElasticExchange : public Exchange {
     {
       Lane& lane = LaneTo(sender);
       std::lock_guard<std::mutex> lane_lock(lane.mu);
-      lane.in_flight -= head.bytes;
+      lane.Answered(buffer.priority, head);
       SendWaiting(sender, lane);
     }
     if (buffer.missing.fetch_sub(1) == 1 && AllArrived()) changed_.notify_all();
@@ -219,8 +221,7 @@ class ElasticExchange : public Exchange {
       for (int server : Get(number).servers) {
         Lane& lane = LaneTo(server);  // it has nothing of an earlier round: that is complete
         std::lock_guard<std::mutex> lock(lane.mu);
-        lane.waiting.clear();
-        lane.in_flight = 0;
+        lane.Clear();
       }
     }
     for (uint32_t number : open_) {

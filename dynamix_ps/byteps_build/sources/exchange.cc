@@ -45,13 +45,13 @@ int byteps_exchange_hosts(char* out, int room) {
 // Piece p of buffer n is at server n + p of these, which begin again at their end. For what is placed later.
 void byteps_exchange_spread(const int32_t* servers, uint64_t count) { exchange_->Spread(ServerNodes(servers, count)); }
 
-// How a buffer is cut.
-void byteps_exchange_place(uint32_t number, uint64_t piece_bytes, uint64_t pieces) {
+// How a buffer is cut. The lowest priority is sent first.
+void byteps_exchange_place(uint32_t number, uint64_t piece_bytes, uint64_t pieces, uint32_t priority) {
   CHECK_LE(pieces, uint64_t{1} << ps::kPieceBits);
-  exchange_->Place(number, piece_bytes, pieces);
+  exchange_->Place(number, piece_bytes, pieces, priority);
 }
 
-// How many bytes may be in flight to each server.
+// How many bytes may be in flight to each server (lane.h).
 void byteps_exchange_window(uint64_t bytes) { exchange_->window = bytes; }
 
 // So many bytes at the beginning of a buffer of float32 travel as bfloat16.

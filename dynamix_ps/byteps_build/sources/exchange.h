@@ -29,6 +29,7 @@
 
 #include "host_push.h"
 #include "host_sum.h"
+#include "lane.h"
 #include "ps/pieces.h"
 #include "ps/ps.h"
 
@@ -72,6 +73,7 @@ struct SharedMemory {
 // One buffer, by the number of its name.
 struct Buffer {
   size_t piece_bytes = 0;
+  uint32_t priority = 0;  // see Lane
   std::vector<int> servers;  // the node of every piece
   uint64_t rounds = 0;
   size_t rounded = 0;            // so many bytes at its beginning travel as bfloat16
@@ -91,14 +93,6 @@ struct Buffer {
     size_t begin = piece * piece_bytes;
     return std::min(skip > begin ? skip - begin : 0, Size(piece));
   }
-};
-
-// What is on its way to one server, in the order of the pushes, which is the same on all workers. A worker is
-// not to be far ahead of the others: their pieces, which the same sums need, would wait behind its own.
-struct Lane {
-  std::mutex mu;
-  size_t in_flight = 0;  // bytes without an answer
-  std::deque<std::pair<ps::PieceHead, char*>> waiting;
 };
 
 const uint64_t kPieceMask = (uint64_t{1} << ps::kPieceBits) - 1;
@@ -124,9 +118,10 @@ class Exchange : public ps::PieceReceiver {
   }
 
   // Cut a buffer into so many pieces of this size; the last one may be shorter.
-  void Place(uint32_t number, size_t piece_bytes, size_t pieces) {
+  void Place(uint32_t number, size_t piece_bytes, size_t pieces, uint32_t priority) {
     Buffer& buffer = Get(number);
     buffer.piece_bytes = piece_bytes;
+    buffer.priority = priority;
     buffer.servers.resize(pieces);
     Assign(number, buffer);
   }
@@ -232,7 +227,7 @@ class Exchange : public ps::PieceReceiver {
       CHECK_EQ(head.bytes, echo_.size()) << "node " << sender << " sends back something else";
       return echo_.data();
     }
-    if (head.kind == ps::PieceKind::kSegment) {
+    if (head.kind == ps::PieceKind::kSegment || head.kind == ps::PieceKind::kReceived) {
       CHECK_EQ(head.bytes, 0u) << "node " << sender;
       return nullptr;
     }
@@ -253,6 +248,13 @@ class Exchange : public ps::PieceReceiver {
   }
 
   void Arrived(int sender, const ps::PieceHead& head, char* place) override {
+    if (head.kind == ps::PieceKind::kReceived) {
+      Lane& lane = LaneTo(sender);
+      std::lock_guard<std::mutex> lock(lane.mu);
+      lane.Received(head.key);
+      SendWaiting(sender, lane);
+      return;
+    }
     if (head.kind != ps::PieceKind::kAnswer) {
       mapped_ = head.size == 1;
       replied_.Set();
@@ -266,7 +268,7 @@ class Exchange : public ps::PieceReceiver {
     {
       Lane& lane = LaneTo(sender);
       std::lock_guard<std::mutex> lock(lane.mu);
-      lane.in_flight -= head.bytes;
+      lane.Answered(buffer.priority, head);
       SendWaiting(sender, lane);
     }
     if (buffer.of_host) {
@@ -283,7 +285,7 @@ class Exchange : public ps::PieceReceiver {
 
   void Abandoned(const ps::PieceHead&, char*) override {}
 
-  std::atomic<size_t> window{1 << 20};  // bytes in flight to one server
+  std::atomic<size_t> window{1 << 20};  // of every lane
 
  protected:
   struct Push {
@@ -341,7 +343,7 @@ class Exchange : public ps::PieceReceiver {
       if (of_host) of_host->Sum(push.type, begin + head.skip, begin + head.size);
       Lane& lane = LaneTo(server);
       std::lock_guard<std::mutex> lock(lane.mu);
-      lane.waiting.emplace_back(head, place + begin + head.skip);
+      lane.Push(buffer.priority, head, place + begin + head.skip);
       SendWaiting(server, lane);
     }
   }
@@ -355,14 +357,11 @@ class Exchange : public ps::PieceReceiver {
 
   // The lane is locked.
   void SendWaiting(int server, Lane& lane) {
-    while (!lane.waiting.empty()) {
-      const ps::PieceHead& head = lane.waiting.front().first;
-      if (lane.in_flight > 0 && lane.in_flight + head.bytes > window) return;
-      lane.in_flight += head.bytes;
-      char* place = lane.waiting.front().second;
+    for (Lane::Piece next; lane.Next(window, &next);) {
+      const ps::PieceHead& head = next.head;
+      char* place = next.place;
       if (head.wire == ps::kBfloat16 && head.bytes) place = Halves(head, place);
       transport_->SendPiece(server, head, ps::SArray<char>(place, head.bytes, false));
-      lane.waiting.pop_front();
     }
   }
 
@@ -384,7 +383,7 @@ class Exchange : public ps::PieceReceiver {
 
  private:
   // A leader must not keep its thread waiting for others of its host. So another one sends, from the first push
-  // for the host on, and sends everything: pieces are to be in one order on all workers (see Lane).
+  // for the host on, and sends everything: pushes are to be in one order on all workers (see Lane).
   void Queue(const Push& push) {
     std::lock_guard<std::mutex> lock(mu_);
     if (!sender_.joinable()) sender_ = std::thread(&Exchange::SendQueued, this);

@@ -24,13 +24,14 @@ enum class PieceKind : uint8_t {
   kSegment,     // worker to server: map this segment; back: whether it could
   kForget,      // worker to server: unmap it
   kAlive,       // server to worker and back, by the transport alone: does it still run?
+  kReceived,    // server to worker: it has a push that asks for this, and waits for those of other workers
 };
 
 struct PieceHead {
   PieceKind kind;
   uint8_t type;            // BytePS's number of the type of the values
   uint8_t wire;            // the same, as they travel
-  uint8_t unused;
+  uint8_t asks;            // of a push: for a receipt, if the answer does not follow at once
   uint32_t contributions;  // how many make the sum
   uint64_t key;            // number of the buffer << kPieceBits | number of the piece
   uint64_t round;          // sums of this key before; where workers may be lost, of any keys (elastic_exchange.h)

@@ -263,7 +263,12 @@ class RoundTable : public ps::PieceReceiver {
       pool_.Return(values, head.size);
     }
     sum.pushers.push_back({sender, head.skip, nullptr, head.wire});
-    if (sum.pushers.size() == head.contributions) Finish(head, sum);
+    if (sum.pushers.size() == head.contributions) return Finish(head, sum);
+    if (!head.asks) return;
+    ps::PieceHead receipt = head;
+    receipt.kind = ps::PieceKind::kReceived;
+    receipt.bytes = 0;
+    Send(sender, receipt, ps::SArray<char>());
   }
 
   void Refer(int sender, const ps::PieceHead& head) {

@@ -91,7 +91,8 @@ class Declared:
     """A buffer."""
 
     rounded: int = 0  # values at the beginning that travel in half precision
-    placed_bytes: int = 0  # in its last sum
+    priority: int = 0
+    placed_bytes: int = 0  # in its last sum; 0: it is to be placed
     in_flight: _InFlight | None = None  # so that its memory stays until its sum is complete
 
 
@@ -203,9 +204,11 @@ class BytePSComm(Comm):
             raise StallError(f"server {server} has not sent {size_bytes} bytes back within {PATIENCE_S:.0f} s")
         return taken_s
 
-    def declare(self, name: str, rounded: int = 0) -> None:
+    def declare(self, name: str, rounded: int = 0, priority: int = 0) -> None:
         number = self._numbers.setdefault(name, len(self._numbers))
         one = self._declared.setdefault(number, Declared())
+        if one.priority != priority:
+            one.priority, one.placed_bytes = priority, 0
         if rounded and os.environ.get(variables.WIRE) == "bf16":
             one.rounded = rounded
         if self._gpu is not None:
@@ -286,7 +289,7 @@ class BytePSComm(Comm):
     def _place(self, number: int, one: Declared, size_bytes: int, dtype: np.dtype[Any]) -> None:
         servers_in_use = int(np.count_nonzero(self._spread.shares))
         size = piece_bytes(size_bytes, self._spread.rate_bytes_per_s, servers_in_use)
-        self._exchange.place(number, size, -(-size_bytes // size))
+        self._exchange.place(number, size, -(-size_bytes // size), one.priority)
         if one.rounded and dtype == np.float32:
             self._exchange.round(number, one.rounded * dtype.itemsize)
         one.placed_bytes = size_bytes

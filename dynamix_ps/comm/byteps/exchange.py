@@ -27,7 +27,7 @@ _SIGNATURES = {
     "start": (None, (c_int,)),
     "hosts": (c_int, (c_char_p, c_int)),
     "spread": (None, (c_void_p, c_uint64)),
-    "place": (None, (c_uint32, c_uint64, c_uint64)),
+    "place": (None, (c_uint32, c_uint64, c_uint64, c_uint32)),
     "window": (None, (c_uint64,)),
     "round": (None, (c_uint32, c_uint64)),
     "refer": (None, (c_void_p, c_uint64, c_int, c_uint64, c_void_p, c_int)),
@@ -84,12 +84,12 @@ class Exchange:
         """
         self._functions["spread"](*_array(servers))
 
-    def place(self, number: int, piece_bytes: int, pieces: int) -> None:
-        """Cut buffer `number` into pieces; the last one may be shorter."""
-        self._functions["place"](number, piece_bytes, pieces)
+    def place(self, number: int, piece_bytes: int, pieces: int, priority: int) -> None:
+        """Cut buffer `number` into pieces; the last one may be shorter. The lowest `priority` is sent first."""
+        self._functions["place"](number, piece_bytes, pieces, priority)
 
     def limit_in_flight(self, size_bytes: int) -> None:
-        """From now on, at most so many bytes, or one piece, are on their way to each server without an answer."""
+        """From now on, at most so many bytes, or one piece, are on their way to each server (sources/lane.h)."""
         self._functions["window"](size_bytes)
 
     def round(self, number: int, size_bytes: int) -> None:

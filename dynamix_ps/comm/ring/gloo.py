@@ -144,8 +144,8 @@ class GlooComm(Comm):
         interruptible(make)
         return ElasticRing(self.rank, made[0], address)
 
-    def declare(self, name: str, rounded: int = 0) -> None:
-        """A ring matches buffers by their order."""
+    def declare(self, name: str, rounded: int = 0, priority: int = 0) -> None:
+        """A ring matches buffers by the order of the pushes, and sums in it, whatever the priorities."""
         if self._compressed is not None:
             self._compressed.declare(name, rounded)
 

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="no g++")
 STORY = Path(__file__).parent / "elastic"
 PLACES = {
     "ps": ("pieces.h",),
-    "byteps/common": ("exchange.h", "elastic_exchange.h", "host_push.h", "host_sum.h", "segment.h", "sums.h"),
+    "byteps/common": ("exchange.h", "elastic_exchange.h", "lane.h", "host_push.h", "host_sum.h", "segment.h", "sums.h"),
     "byteps/server": ("round_table.h",),
 }
 STUBS = ("ps/ps.h", "ps/sarray.h", "dmlc/logging.h", "byteps/common/common.h", "byteps/common/half.h")

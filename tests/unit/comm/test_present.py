@@ -19,7 +19,7 @@ class Sums(LocalComm):
         super().__init__()
         self.rank, self.size, self._others = rank, size, others
 
-    def declare(self, name: str, rounded: int = 0) -> None:
+    def declare(self, name: str, rounded: int = 0, priority: int = 0) -> None:
         pass
 
     def total(self, name: str, values: Any) -> Any:

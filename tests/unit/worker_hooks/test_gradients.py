@@ -31,13 +31,16 @@ class SumInMemory(Comm):
         self.rank, self.others = rank, others
         self.pushed: dict[str, tuple[torch.Tensor, torch.Tensor, int]] = {}
         self.order: list[str] = []
+        self.priorities: dict[str, int] = {}
 
     @property
     def size(self) -> int:  # type: ignore[override]
         return len(self.others)
 
     def init(self) -> None: ...
-    def declare(self, name: str, rounded: int = 0) -> None: ...
+    def declare(self, name: str, rounded: int = 0, priority: int = 0) -> None:
+        self.priorities[name] = priority
+
     def shutdown(self) -> None: ...
 
     def version(self) -> str:
@@ -187,6 +190,7 @@ def test_full_buckets_leave_while_backward_runs_and_the_trailer_leaves_last():
     assert comm.order == [b.name for b in exchange.buckets[:-1]]
     exchange.send_rest(lambda grad_sq: [mine(4)])
     assert comm.order[-1] == exchange.buckets[-1].name
+    assert sorted(comm.order, key=comm.priorities.__getitem__) == comm.order[::-1], "what leaves last is needed first"
 
 
 def test_every_worker_sends_in_the_same_order_whatever_its_model_does_first():

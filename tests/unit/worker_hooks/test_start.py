@@ -26,7 +26,7 @@ class Together(LocalComm):
     def first_size(self) -> int:
         return self._first
 
-    def declare(self, name: str, rounded: int = 0) -> None: ...
+    def declare(self, name: str, rounded: int = 0, priority: int = 0) -> None: ...
 
     def total(self, name: str, values: NDArray[Any], on_slow: Any = None) -> NDArray[Any]:
         rows = values.reshape(2, 4)

@@ -1,5 +1,6 @@
 // Workers and servers as they are built, on a network that this program plays: every message is read in two steps, and
-// which step comes next, who dies when, and how much of what a dead node sent still arrives, is random. Some workers
+// which step comes next, who dies when, and how much of what a dead node sent still arrives, is random. So are the
+// priorities of buffers, and, if they all differ, the order of each worker's pushes within a round. Some workers
 // leave with a round that all know. Sometimes a new worker comes in the place of a dead one: with a round that all know,
 // and with the state of the first that is there.
 //
@@ -58,7 +59,8 @@ struct Network : public ps::PieceTransport {
 struct Worker {
   std::unique_ptr<ElasticExchange> exchange;
   int round = 0;
-  uint32_t next = 0;  // buffer to push in this round
+  std::vector<uint32_t> order = {0, 1, 2, 3};  // of its pushes in this round
+  uint32_t next = 0;                           // of them
   int64_t mine[kLargest + 1][kValues], sums[kLargest + 1][kValues];
   float exact[kValues], rounded[kValues];
   double drift = 0;
@@ -72,7 +74,11 @@ struct Worker {
 };
 
 struct Story {
-  explicit Story(unsigned seed) : chance(seed), workers(2 + Below(4)) {
+  explicit Story(unsigned seed) : chance(seed), workers(2 + Below(4)), window(16 + Below(64)) {
+    std::shuffle(priorities.begin(), priorities.end(), chance);
+    if (!any_order) {
+      for (uint32_t& priority : priorities) priority /= 2;
+    }
     ps::PieceTransport::Instance() = &network;
     ps::Postoffice::Get()->workers = workers;
     for (int rank = 0; rank < workers; ++rank) {
@@ -90,7 +96,7 @@ struct Story {
 
   void Prepare(Worker& worker) {
     worker.exchange.reset(new ElasticExchange());
-    worker.exchange->window = 40;
+    worker.exchange->window = window;
     worker.exchange->Spread(ServersLeft());
     for (uint32_t number = 0; number <= kRounded; ++number) Place(*worker.exchange, number);
   }
@@ -122,9 +128,9 @@ struct Story {
     return bits;
   }
 
-  static void Place(ElasticExchange& exchange, uint32_t number) {
+  void Place(ElasticExchange& exchange, uint32_t number) const {
     size_t bytes = kValues * (number == kRounded ? sizeof(float) : sizeof(int64_t));
-    exchange.Place(number, kPieceBytes, (bytes + kPieceBytes - 1) / kPieceBytes);
+    exchange.Place(number, kPieceBytes, (bytes + kPieceBytes - 1) / kPieceBytes, priorities[number]);
     if (number != kRounded) return;
     Buffer& buffer = exchange.Get(number);
     buffer.rounded = bytes;
@@ -138,14 +144,15 @@ struct Story {
     Worker& worker = *all[rank];
     network.from = rank;
     if (worker.round == kRounds || worker.left) return;
-    if (worker.next < kRounded) {
-      uint32_t number = worker.next++;
+    if (worker.next == 0 && any_order) std::shuffle(worker.order.begin(), worker.order.end(), chance);
+    if (worker.next <= kRounded && worker.order[worker.next] < kRounded) {
+      uint32_t number = worker.order[worker.next++];
       for (int i = 0; i < kValues; ++i) worker.mine[number][i] = (int64_t{1} << (8 * rank)) * (1 + worker.round);
       char* mine = reinterpret_cast<char*>(worker.mine[number]);
       char* sum = number == 0 ? mine : reinterpret_cast<char*>(worker.sums[number]);  // in place, too
       size_t skip = Skip(rank, worker.round, number) * sizeof(int64_t);
       worker.exchange->PushPullInto(number, mine, sum, sizeof(worker.mine[0]), byteps::common::BYTEPS_INT64, skip);
-    } else if (worker.next == kRounded) {
+    } else if (worker.next <= kRounded) {
       ++worker.next;
       for (int i = 0; i < kValues; ++i) worker.exact[i] = rank == 0 ? kExact : 0;
       worker.exchange->PushPullInto(kRounded, reinterpret_cast<char*>(worker.exact),
@@ -477,6 +484,9 @@ struct Story {
   std::mt19937 chance;
   Network network;
   int workers;
+  const size_t window;
+  const bool any_order = Below(2);
+  std::vector<uint32_t> priorities = {0, 1, 2, 3};
   std::vector<std::unique_ptr<Worker>> all;
   std::vector<std::unique_ptr<RoundTable>> servers;
   std::set<int> members, unnoticed, said_leave, lost_servers;

@@ -47,7 +47,7 @@ int main() {
   ps::Postoffice::Get()->workers = 2;
   ElasticExchange exchange;
   exchange.Spread({kLost, kLeft});
-  exchange.Place(0, kBytes, 1);
+  exchange.Place(0, kBytes, 1, 0);
   int64_t mine[kValues] = {1, 1, 1, 1}, sum[kValues] = {};
   exchange.PushPullInto(0, reinterpret_cast<char*>(mine), reinterpret_cast<char*>(sum), kBytes,
                         byteps::common::BYTEPS_INT64, 0);
