@@ -21,11 +21,11 @@ import psutil
 import torch
 import torch.distributed as dist
 
-from benchmarks.parts.processes.comm_worker import Batches, make_gloo, make_ours, make_plain
+from benchmarks.parts.processes.comm_worker import Batches, both_planes, make_gloo, make_ours, make_plain
 from benchmarks.parts.processes.roles import LIMIT_S, cpu_s
 from benchmarks.parts.references.memory_floor import MemoryFloor, segment_bytes
 from benchmarks.workloads.models import make_model
-from dynamix_ps.comm import Comm, open_comm
+from dynamix_ps.comm import Comm
 
 WARM_UP = 0.25  # of a block
 CHECK_STEPS = 3
@@ -45,21 +45,16 @@ def main() -> None:
     parser.add_argument("--block-s", type=float, required=True)
     args = parser.parse_args()
     torch.set_num_threads(1)
-    comm = open_comm("byteps")
-    comm.init()
-    dist.init_process_group("gloo", init_method=f"file://{args.rendezvous}", rank=comm.rank, world_size=comm.size)
+    with both_planes(args.rendezvous) as comm:
 
-    def report(row: dict[str, Any]) -> None:
-        if comm.rank == 0:
-            print(json.dumps(row), flush=True)
+        def report(row: dict[str, Any]) -> None:
+            if comm.rank == 0:
+                print(json.dumps(row), flush=True)
 
-    for size_bytes in args.sizes:
-        report(measure_size(comm, size_bytes, args.floor, args.blocks, args.block_s))
-    for model in args.models:
-        report(measure_model(comm, model, args.blocks, args.block_s))
-    dist.barrier()
-    dist.destroy_process_group()
-    comm.shutdown()
+        for size_bytes in args.sizes:
+            report(measure_size(comm, size_bytes, args.floor, args.blocks, args.block_s))
+        for model in args.models:
+            report(measure_model(comm, model, args.blocks, args.block_s))
 
 
 def measure_size(comm: Comm, size_bytes: int, floor: Path | None, blocks: int, block_s: float) -> dict[str, Any]:

@@ -13,14 +13,18 @@ import math
 import os
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.nn.functional import cross_entropy
 
 from benchmarks.workloads import models
+
+if TYPE_CHECKING:
+    from dynamix_ps.comm import Comm
 
 BATCH = 64
 BATCHES = 8
@@ -68,8 +72,9 @@ def fresh(model: str) -> tuple[torch.nn.Module, torch.optim.Optimizer]:
     return module, torch.optim.SGD(module.parameters(), lr=0.01, momentum=0.9)
 
 
-def run_pair(blocks: int, check: bool, rendezvous: Path) -> dict[str, Any]:
-    """Our BytePS and gloo in the same processes, in alternating blocks."""
+@contextmanager
+def both_planes(rendezvous: Path) -> Iterator[Comm]:
+    """Our BytePS, and torch.distributed over gloo with the same ranks, until all workers are at the end."""
     import torch.distributed as dist
 
     from dynamix_ps.comm import open_comm
@@ -77,27 +82,34 @@ def run_pair(blocks: int, check: bool, rendezvous: Path) -> dict[str, Any]:
     comm = open_comm("byteps")
     comm.init()
     dist.init_process_group("gloo", init_method=f"file://{rendezvous}", rank=comm.rank, world_size=comm.size)
-    result: dict[str, Any] = {"blocks": {}, "max_abs_diff": {}}
-    for model, iterations in BLOCK.items():
-        data = batches(comm.rank)
-        ours, our_weights = make_ours(model, *fresh(model), data, comm)
-        gloo, gloo_weights = make_gloo(*fresh(model), data)
-        if check:
-            for step in (ours, gloo):
-                for i in range(CHECK_STEPS):
-                    step(i)
-            pairs = zip(our_weights, gloo_weights, strict=True)
-            result["max_abs_diff"][model] = max(float((a - b).detach().abs().max()) for a, b in pairs)
-        times: dict[str, list[float]] = {"ours": [], "gloo": []}
-        systems = [("ours", ours), ("gloo", gloo)]
-        for _, step in systems:
-            timed(step, WARM_UP)
-        for block in range(blocks):
-            for name, step in systems if block % 2 == 0 else systems[::-1]:
-                times[name].append(timed(step, iterations))
-        result["blocks"][model] = times
+    yield comm
+    dist.barrier()
     dist.destroy_process_group()
     comm.shutdown()
+
+
+def run_pair(blocks: int, check: bool, rendezvous: Path) -> dict[str, Any]:
+    """Our BytePS and gloo in the same processes, in alternating blocks."""
+    result: dict[str, Any] = {"blocks": {}, "max_abs_diff": {}}
+    with both_planes(rendezvous) as comm:
+        for model, iterations in BLOCK.items():
+            data = batches(comm.rank)
+            ours, our_weights = make_ours(model, *fresh(model), data, comm)
+            gloo, gloo_weights = make_gloo(*fresh(model), data)
+            if check:
+                for step in (ours, gloo):
+                    for i in range(CHECK_STEPS):
+                        step(i)
+                pairs = zip(our_weights, gloo_weights, strict=True)
+                result["max_abs_diff"][model] = max(float((a - b).detach().abs().max()) for a, b in pairs)
+            times: dict[str, list[float]] = {"ours": [], "gloo": []}
+            systems = [("ours", ours), ("gloo", gloo)]
+            for _, step in systems:
+                timed(step, WARM_UP)
+            for block in range(blocks):
+                for name, step in systems if block % 2 == 0 else systems[::-1]:
+                    times[name].append(timed(step, iterations))
+            result["blocks"][model] = times
     return result
 
 

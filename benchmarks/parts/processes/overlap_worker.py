@@ -16,13 +16,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import torch.distributed as dist
 
 from benchmarks.parts.processes.comm_curve_worker import alternate
-from benchmarks.parts.processes.comm_worker import Batches, Step, make_gloo, make_ours, make_plain
+from benchmarks.parts.processes.comm_worker import Batches, Step, both_planes, make_gloo, make_ours, make_plain
 from benchmarks.parts.processes.roles import LIMIT_S
 from benchmarks.workloads.models import count_parameters, make_model
-from dynamix_ps.comm import Comm, open_comm
+from dynamix_ps.comm import Comm
 
 SHAPES = {"vgg11": (3, 32, 32), "cnn": (1, 28, 28)}
 BATCHES = 3
@@ -36,17 +35,12 @@ def main() -> None:
     parser.add_argument("--block-s", type=float, required=True)
     args = parser.parse_args()
     torch.set_num_threads(1)
-    comm = open_comm("byteps")
-    comm.init()
-    dist.init_process_group("gloo", init_method=f"file://{args.rendezvous}", rank=comm.rank, world_size=comm.size)
-    for case in args.cases:
-        model, _, batch = case.partition(":")
-        blocks = alternate(systems_of(model, int(batch), comm), args.blocks, args.block_s)
-        if comm.rank == 0:
-            print(json.dumps({"model": model, "batch": int(batch), "blocks": blocks}), flush=True)
-    dist.barrier()
-    dist.destroy_process_group()
-    comm.shutdown()
+    with both_planes(args.rendezvous) as comm:
+        for case in args.cases:
+            model, _, batch = case.partition(":")
+            blocks = alternate(systems_of(model, int(batch), comm), args.blocks, args.block_s)
+            if comm.rank == 0:
+                print(json.dumps({"model": model, "batch": int(batch), "blocks": blocks}), flush=True)
 
 
 def systems_of(model: str, batch: int, comm: Comm) -> dict[str, Callable[[], object]]:

@@ -17,7 +17,6 @@ import argparse
 import json
 import os
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
@@ -26,6 +25,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.parts.under_torchrun.job import run_two
 from benchmarks.report.page import where
 from benchmarks.suite.machine_lock import exclusive_machine
 from dynamix_ps.config import variables
@@ -64,21 +64,13 @@ def main() -> None:
 def measured(way: str) -> Row:
     """One run. Ends this program if it fails."""
     with tempfile.TemporaryDirectory() as folder:
-        torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+        torchrun = (sys.executable, "-m", "torch.distributed.run")
+        script = ("-m", "benchmarks.parts.processes.ddp_worker", way, folder)
         environ = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
         began_s = time.time()
-        done = subprocess.run(  # until nobody writes to its output: the summary comes after torchrun's end
-            [*torchrun, "-m", "benchmarks.parts.processes.ddp_worker", way, folder],
-            cwd=folder,
-            env={**environ, "PYTHONPATH": str(_ROOT), variables.PLOTS: "no"},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            timeout=_TIMEOUT_S,
-            check=False,
+        run_two(
+            torchrun, script, Path(folder), {**environ, "PYTHONPATH": str(_ROOT), variables.PLOTS: "no"}, _TIMEOUT_S
         )
-        if done.returncode:
-            sys.exit(f"error: {way} failed:\n{done.stdout[-3000:]}")
         ends = [json.loads(file.read_text()) for file in Path(folder).glob("*.json")]
     return {
         "start_s": max(of_worker[0] for of_worker in ends) - began_s,

@@ -20,6 +20,7 @@ import time
 from pathlib import Path
 
 from benchmarks.parts.processes import __path__ as processes
+from benchmarks.parts.under_torchrun.job import run_two
 from benchmarks.report.page import where
 from dynamix_ps.packages import installed_version
 
@@ -55,19 +56,7 @@ def measured(wheel: Path, folder: Path) -> dict[str, float]:
     subprocess.run([*pip, "--no-cache-dir", wheel], check=True)
     installed_s = time.time()
     script = Path(processes[0]) / "three_lines.py"
-    command = (programs / "torchrun", "--standalone", "--nproc-per-node", "2", script)
-    done = subprocess.run(  # until nobody writes to its output: the tables are complete after torchrun's end
-        command,
-        cwd=folder,
-        env={"PATH": str(programs)},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        timeout=_TIMEOUT_S,
-        check=False,
-    )
-    if done.returncode:
-        sys.exit(f"error: the job failed:\n{done.stdout[-3000:]}")
+    run_two((programs / "torchrun",), (script,), folder, {"PATH": str(programs)}, _TIMEOUT_S)
     with (folder / "runs" / "latest" / "plans.csv").open(newline="", encoding="utf-8") as lines:
         applied = [row for row in csv.DictReader(lines) if row["status"] == "applied"]
     changed = next(row for row in applied if row["batch_0"] != row["batch_1"])
