@@ -12,6 +12,7 @@ How it runs:
 
     runner              one cell after the other, each a process with a time limit
     cell                one training under the launcher
+    ddp_job             or one over torch's DistributedDataParallel, without it
     placement           where the roles run: hosts of a test bed, or loopback
     machine_lock        one grid at a time on a machine
     machine_speed       what the machine computes just before a cell

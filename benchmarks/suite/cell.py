@@ -1,8 +1,9 @@
-"""One cell: a scenario, a workload, a contender and a seed become one training on real BytePS, and a result file.
+"""One cell: a scenario, a workload, a contender and a seed become one real training, and a result file.
 
     python -m benchmarks.suite.cell h-level-4 fashion-cnn ppo 1 --out bench-runs/mine/cells
 
-The run itself is an ordinary `dynamix launch`, placed by placement.py; its run folder is kept only with --keep.
+The run itself is an ordinary `dynamix launch`, placed by placement.py; its run folder is kept only with --keep. A
+contender over DDP leaves no run folder (ddp_job.py).
 """
 
 from __future__ import annotations
@@ -15,11 +16,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from benchmarks.suite import ddp_job
 from benchmarks.suite.cleanup import cell_folder
 from benchmarks.suite.contenders import Contender, contender
 from benchmarks.suite.machine_speed import machine_gflop_per_s
 from benchmarks.suite.placement import Scheduled, placed_for
-from benchmarks.suite.result_of_run import divergence, measured
+from benchmarks.suite.result_of_run import divergence, measured, over_ddp
 from benchmarks.suite.results import CellName, without_run, write_result
 from benchmarks.suite.scenario import Scenario, load_scenario
 from benchmarks.suite.workloads import Workload, load_workload
@@ -80,8 +82,13 @@ def run_cell(name: CellName, scenario: Scenario, workload: Workload, chosen: Con
         DynamixError: the cell could not even begin.
     """
     speed = machine_gflop_per_s()
-    with placed_for(scenario, workload.limit_s, workload.comm) as placement:
+    with placed_for(scenario, workload.limit_s, "gloo" if chosen.over_ddp else workload.comm) as placement:
         config = config_of(name, scenario, workload, chosen, base, placement)
+        if chosen.over_ddp:
+            command = ddp_job.command_of(workload, chosen, config.initial_sizes(), name.seed)
+            told = ddp_job.train(command, config, placement)
+            write_result(out, over_ddp(name, told, config, workload, placement.network, speed))
+            return 0
         code = run_job(config, sys.argv, None, make_console(), placement)
         if code == JobFailed.exit_code and (why := divergence(base / "latest")):
             write_result(out, without_run(name, "diverged", why, workload))

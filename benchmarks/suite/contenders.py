@@ -24,6 +24,7 @@ TRAINED = "weights: 1.5 million windows of random simulated clusters, none of th
 RULES_TUNED = "rules and constants: nineteen attempts judged on the proof grid (benchmarks/results/attempts.md)"
 OURS_TUNED = f"{TRAINED}; {RULES_TUNED}"
 BY_HAND = "by-hand"
+DDP, DDP_BY_HAND = "ddp", "ddp-by-hand"
 NO_SAFETY_NET = Safety(enabled=False)
 
 
@@ -38,6 +39,7 @@ class Contender:
     batch: int | None = None  # every worker's size from the first window on; None: the policy's
     by_speed: bool = False  # first sizes in proportion to the workers' speeds; their sum stays
     lr_factor: float = 1.0  # on the workload's learning rate
+    over_ddp: bool = False  # torch's DistributedDataParallel over gloo, without our hook; sizes stay as they are
 
     def first_sizes(self, sizes: Sequence[int], speeds: Sequence[float], least: int, most: int) -> tuple[int, ...]:
         """What every worker begins with: `sizes`, or their sum in proportion to `speeds`, within both bounds."""
@@ -59,6 +61,21 @@ CONTENDERS = {
         "none",
         "the true speeds at the beginning; the sum of the first sizes",
         by_speed=True,
+    ),
+    DDP: Contender(
+        PolicySection(name="static"),
+        "torch's DistributedDataParallel over gloo, the same size for every worker; none of ours",
+        "torch",
+        "none: the first sizes",
+        over_ddp=True,
+    ),
+    DDP_BY_HAND: Contender(
+        PolicySection(name="static"),
+        "the same with sizes in proportion to the workers' speeds; each worker's loss is weighted by its share",
+        "torch",
+        "the true speeds at the beginning; the sum of the first sizes",
+        by_speed=True,
+        over_ddp=True,
     ),
     "proportional": Contender(
         PolicySection(name="proportional"),

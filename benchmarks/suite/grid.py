@@ -11,10 +11,10 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from benchmarks.suite.contenders import contender
+from benchmarks.suite.contenders import CONTENDERS, contender
 from benchmarks.suite.results import CellName
 from benchmarks.suite.scenario import load_scenario
-from benchmarks.suite.workloads import load_workload
+from benchmarks.suite.workloads import load_workload, load_workloads
 from dynamix_ps.config.validate import BrokenRule, load_model
 from dynamix_ps.errors import ConfigError
 
@@ -110,7 +110,17 @@ def _findings(grid: Grid) -> Iterator[BrokenRule]:
     for index, size in enumerate(grid.static_sizes):
         for name in grid.workloads:
             yield from _out_of_bounds(index, size, name)
+    yield from _over_ddp(grid)
     yield from _side(grid)
+
+
+def _over_ddp(grid: Grid) -> Iterator[BrokenRule]:
+    known = [name for name in grid.contenders if name in CONTENDERS and CONTENDERS[name].over_ddp]
+    workloads = load_workloads()
+    for index, name in enumerate(grid.workloads):
+        if known and name in workloads and (why := workloads[name].no_ddp):
+            message = f"{why}, which {' and '.join(known)} cannot train"
+            yield BrokenRule(("workloads", index), message, name, (("contenders",),))
 
 
 def _side(grid: Grid) -> Iterator[BrokenRule]:

@@ -25,7 +25,7 @@ SCHEDULER_PORT, ARBITRATOR_PORT = 23_000, 23_001  # nobody else is in that names
 class Scheduled(ThisMachine):
     """Roles on this machine's loopback; cores change by the schedule, and training ends at the limit."""
 
-    network, host = "loopback", "127.0.0.1"
+    network, host, interface = "loopback", "127.0.0.1", "lo"
 
     def __init__(self, scenario: Scenario, limit_s: float) -> None:
         self._scenario = scenario
@@ -48,7 +48,7 @@ class Scheduled(ThisMachine):
 class OnHosts(Scheduled):
     """Roles on hosts of a test bed, every worker on one of its own; links change as well."""
 
-    network = "namespaces"
+    network, interface = "namespaces", "eth0"
 
     def __init__(self, scenario: Scenario, limit_s: float, bed: Bed, home: str) -> None:
         super().__init__(scenario, limit_s)

@@ -1,17 +1,27 @@
-"""Makes the result of a cell from its run folder."""
+"""Makes the result of a cell from its run folder, or from what a training over DDP has told."""
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from benchmarks.suite.ddp_job import DdpRecord
 from benchmarks.suite.machine_speed import machine_name
-from benchmarks.suite.results import CellName, CellResult, CurvePoint, Ended, PlanPoint, WorkerTimes
+from benchmarks.suite.results import (
+    CellName,
+    CellResult,
+    CurvePoint,
+    Ended,
+    PlanPoint,
+    WorkerTimes,
+    without_run,
+)
 from benchmarks.suite.workloads import Workload
 from dynamix_ps.config.schema import Config
 from dynamix_ps.errors import DIVERGED
@@ -66,6 +76,27 @@ def measured(
     )
 
 
+def over_ddp(
+    name: CellName, told: DdpRecord, config: Config, workload: Workload, network: str, machine_gflop_per_s: float
+) -> CellResult:
+    """The result of a cell whose training was over DDP. What only our hook knows is not known."""
+    if told.diverged:
+        return without_run(name, "diverged", told.diverged, workload)
+    last = told.end or (told.evaluations[-1] if told.evaluations else {})
+    return dataclasses.replace(
+        without_run(name, "timed out" if told.out_of_time else "done", told.out_of_time, workload),
+        network=network,
+        emulation=told.emulation,
+        machine=machine_name(),
+        machine_gflop_per_s=_rounded(machine_gflop_per_s),
+        train_s=last.get("train_s"),
+        samples=last.get("trained_samples", 0),
+        iterations=last.get("iterations", 0),
+        curve=_curve_of([(line, line["values"]) for line in told.evaluations], workload),
+        sizes=(PlanPoint(0.0, config.initial_sizes()),),
+    )
+
+
 def divergence(run: Path) -> str:
     """Whose loss became infinite and when, from the summary of a run; empty where none did or no summary is there."""
     summary = run / "summary.json"
@@ -75,7 +106,13 @@ def divergence(run: Path) -> str:
 
 def _curve(folder: RunFolder, workload: Workload) -> tuple[CurvePoint, ...]:
     lines = [line for line in JsonLinesTail(folder.worker_file(0)).read() if line["kind"] == "evaluation"]
-    points = [(line, evaluation_of(line, 0.0).values) for line in lines]
+    return _curve_of([(line, evaluation_of(line, 0.0).values) for line in lines], workload)
+
+
+def _curve_of(
+    points: Iterable[tuple[Mapping[str, Any], Mapping[str, float]]], workload: Workload
+) -> tuple[CurvePoint, ...]:
+    """Of evaluations: what was trained before, and the values."""
     label = "" if workload.ema_decay is None else AVERAGED
     accuracy, loss = f"{label}{ACCURACY}", f"{label}loss"
     return tuple(

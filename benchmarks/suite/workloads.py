@@ -71,6 +71,11 @@ class Workload(_Section):
     @property
     def command(self) -> tuple[str, ...]:
         """What each worker runs; only the seed is missing."""
+        return ("python", "-m", _SCRIPTS[self.framework], *self.options)
+
+    @property
+    def options(self) -> tuple[str, ...]:
+        """Of the script, in words."""
         options = {
             "--data": self.data,
             "--model": self.model,
@@ -86,8 +91,16 @@ class Workload(_Section):
             **({} if self.ema_decay is None else {"--ema-decay": self.ema_decay}),
             **({} if self.test_samples is None else {"--test-samples": self.test_samples}),
         }
-        words = (str(word) for pair in options.items() for word in pair)
-        return ("python", "-m", _SCRIPTS[self.framework], *words)
+        return tuple(str(word) for pair in options.items() for word in pair)
+
+    @property
+    def no_ddp(self) -> str:
+        """Why the contenders over DDP cannot train this; empty where they can."""
+        if self.framework != "torch":
+            return f"is of {self.framework}"
+        if self.ema_decay is not None:
+            return "averages weights"
+        return "" if self.unit == "samples" else f"has sizes in {self.unit}"
 
     def with_optimizer(self, optimizer: Optimizer) -> Workload:
         """The same with another optimizer, at its own rate. Raises ConfigError where no rate is known for it."""

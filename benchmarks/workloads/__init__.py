@@ -2,7 +2,8 @@
 
 train             the script of torch workloads
 train_mxnet       the script of MXNet workloads
-plain_byteps      the same training without the hook
+train_ddp         the same over torch's DistributedDataParallel, without the hook
+plain_byteps      a training on BytePS without the hook
 tiny_regression   a training of seconds, for the study of faults
 frameworks        scripts in Lightning, accelerate and transformers
 
@@ -18,6 +19,7 @@ mxnet_images      images for MXNet
 models            models by name
 transformers      two of them
 mxnet_models      models for MXNet
+optimizers        optimizers of torch by name
 objective         what torch workloads minimise and report
 schedule          the learning rate over a training
 goal              decides when a training ends

@@ -18,9 +18,16 @@ PRECISIONS = ("bf16",)  # of mixed precision
 OPTIMIZERS: dict[Framework, tuple[str, ...]] = {"torch": ("sgd", "adam", "adamw"), "mxnet": ("sgd", "adam")}
 
 
-def parse_arguments(about: str | None, framework: Framework, models: Iterable[str]) -> argparse.Namespace:
-    """Parse them. `about` is the first text of --help; `models` are the names to choose from."""
-    parser = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
+def parse_arguments(
+    about: str | None, framework: Framework, models: Iterable[str], *own: argparse.ArgumentParser
+) -> argparse.Namespace:
+    """Parse them. `about` is the first text of --help; `models` are the names to choose from.
+
+    Args:
+        own: parsers of the script's own arguments, without help.
+    """
+    kind = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(description=about, formatter_class=kind, parents=own)
     parser.add_argument("--data", choices=DATA_SETS[framework], default="fashion-mnist")
     parser.add_argument("--path", type=Path, help="file or folder of the data set (default: search for it)")
     parser.add_argument("--test-samples", type=int, metavar="N", help="evaluate on the first N test samples alone")

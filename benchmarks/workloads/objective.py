@@ -11,6 +11,13 @@ import torch
 from torch.nn.functional import cross_entropy
 
 
+def outputs(model: torch.nn.Module, inputs: torch.Tensor, autocast: str | None) -> torch.Tensor:
+    """Logits in float32, so that losses are. With `autocast` (--autocast) layers compute in bfloat16."""
+    with torch.autocast(inputs.device.type, torch.bfloat16, enabled=autocast is not None):
+        logits: torch.Tensor = model(inputs)
+    return logits.float()
+
+
 def mean_loss(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
     """In nats per image, or per byte."""
     return cross_entropy(logits.flatten(0, -2), targets.flatten())

@@ -7,7 +7,6 @@ Started directly, it is one ordinary process; `dynamix launch` and `dynamix-bpsl
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Mapping
 
@@ -17,6 +16,7 @@ import dynamix_ps.torch as dynamix  # 1
 from benchmarks.workloads import data, models, objective
 from benchmarks.workloads.arguments import parse_arguments
 from benchmarks.workloads.goal import Goal
+from benchmarks.workloads.optimizers import make_optimizer
 from benchmarks.workloads.schedule import scheduled
 from benchmarks.workloads.torch_samples import SampleSet
 
@@ -33,10 +33,7 @@ def main() -> None:
     run = dynamix.attach(model, optimizer, train_set, lengths=found.lengths, ema_decay=args.ema_decay)  # 2
 
     def outputs(inputs: torch.Tensor) -> torch.Tensor:
-        """In float32, so that losses are. With --autocast layers compute in bfloat16."""
-        with torch.autocast(inputs.device.type, torch.bfloat16, enabled=args.autocast is not None):
-            logits: torch.Tensor = model(inputs)
-        return logits.float()
+        return objective.outputs(model, inputs, args.autocast)
 
     def score(inputs: torch.Tensor, targets: torch.Tensor) -> dict[str, torch.Tensor]:
         return objective.scores(outputs(inputs), targets)
@@ -63,14 +60,6 @@ def main() -> None:
         values = ", ".join(f"test {name} {value:.4f}" for name, value in final.items())
         print(f"final: iteration {run.iteration}, {values}", flush=True)
     run.close()
-
-
-def make_optimizer(model: torch.nn.Module, args: argparse.Namespace) -> torch.optim.Optimizer:
-    if args.optimizer == "adam":
-        return torch.optim.Adam(model.parameters(), lr=args.lr)
-    if args.optimizer == "adamw":
-        return torch.optim.AdamW(model.parameters(), lr=args.lr)
-    return torch.optim.SGD(model.parameters(), lr=args.lr, momentum=args.momentum)
 
 
 if __name__ == "__main__":

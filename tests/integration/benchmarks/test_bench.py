@@ -75,6 +75,27 @@ def test_a_grid_goes_on_after_its_runner_was_killed(folder: Path) -> None:
     assert set(left_over()) <= set(beds)
 
 
+def test_a_cell_over_ddp_trains_without_our_hook_under_the_same_quotas(tmp_path: Path) -> None:
+    name = CellName("h-level-4", "digits-mlp", "ddp-by-hand", 1)
+    beds = left_over()
+    words = (name.scenario, name.workload, name.contender, str(name.seed), "--out", str(tmp_path))
+    done = subprocess.run(
+        (sys.executable, "-m", "benchmarks.suite.cell", *words),
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    result = read_result(tmp_path / f"{name}.json")
+    first, last = result.curve[0], result.curve[-1]
+    assert (result.ended, last.epoch, result.samples) == ("done", result.epochs, last.samples)
+    assert last.accuracy > max(first.accuracy, 0.9)
+    assert [plan.sizes for plan in result.sizes] == [(8, 11, 29)]
+    assert result.train_s is not None and result.train_s > last.time_s > 0
+    assert set(left_over()) <= set(beds)
+
+
 def test_a_training_that_diverges_is_a_result_and_no_crash(tmp_path: Path) -> None:
     name = CellName("homogeneous", "digits-mlp", f"static-16-x1{'0' * 33}", 1)
     words = (name.scenario, name.workload, name.contender, str(name.seed), "--out", str(tmp_path))

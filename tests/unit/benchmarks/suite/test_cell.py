@@ -15,7 +15,9 @@ from benchmarks.suite.workloads import load_workload
 from dynamix_ps.config.rules import findings
 
 
-@pytest.mark.parametrize(("name", "by_speed"), [("static", False), ("ppo", False), ("by-hand", True)])
+@pytest.mark.parametrize(
+    ("name", "by_speed"), [("static", False), ("ppo", False), ("ddp", False), ("by-hand", True), ("ddp-by-hand", True)]
+)
 def test_only_sizes_by_hand_begin_in_proportion_to_the_speeds(name: str, by_speed: bool, tmp_path: Path) -> None:
     scenario, workload = load_scenario("h-level-4"), load_workload("fashion-cnn-short")
     placement = Scheduled(scenario, workload.limit_s)

@@ -110,6 +110,16 @@ def test_names_that_do_not_exist_are_refused_where_they_stand(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize(
+    ("workload", "why"), [("fashion-cnn-mxnet", "is of mxnet"), ("fashion-cnn-averaged", "averages weights")]
+)
+def test_what_ddp_cannot_train_is_refused_with_its_contenders_alone(tmp_path: Path, workload: str, why: str) -> None:
+    text = GOOD.replace("[fashion-cnn]", f"[{workload}]")
+    grid_of(tmp_path, text)
+    (error,) = errors_of(tmp_path, text.replace("pid", "ddp, ddp-by-hand"))
+    assert error.startswith(f"4: workloads[0]: {why}, which ddp and ddp-by-hand cannot train")
+
+
+@pytest.mark.parametrize(
     ("old", "new", "error"),
     [
         ("[1, 2, 3]", "[1, 2, 1]", "2: seeds[2]: is in the list twice (got 1)"),
