@@ -189,12 +189,27 @@ def improvement(among: Sequence[Race], contender: str, reference: str) -> float 
 
 def difference(race: Race, contender: str, reference: str, figure: Figure) -> Estimate | None:
     """Mean of the differences over the seeds that both have."""
-    known = {}
+    known = {seed: ours - theirs for seed, ours, theirs in _pairs(race, contender, reference, figure)}
+    return _over_seeds([known]) if known else None
+
+
+def log_ratios(race: Race, contender: str, reference: str, figure: Figure) -> Stratum:
+    """Logarithms of the ratios of a figure above 0, by the seeds that both have."""
+    return {seed: math.log(ours / theirs) for seed, ours, theirs in _pairs(race, contender, reference, figure)}
+
+
+def ratio(race: Race, contender: str, reference: str, figure: Figure) -> Estimate | None:
+    """Geometric mean of these ratios."""
+    logs = log_ratios(race, contender, reference, figure)
+    return _exp(_over_seeds([logs])) if logs else None
+
+
+def _pairs(race: Race, contender: str, reference: str, figure: Figure) -> Iterable[tuple[int, float, float]]:
+    """Seeds of which the figure is known of both, with both figures."""
     for seed in sorted(race.common_seeds(contender, reference)):
         ours, theirs = (figure(race.entries[name][seed]) for name in (contender, reference))
         if ours is not None and theirs is not None:
-            known[seed] = ours - theirs
-    return _over_seeds([known]) if known else None
+            yield seed, ours, theirs
 
 
 def final_value(cell: CellResult) -> float | None:
@@ -211,6 +226,12 @@ def samples_per_s(cell: CellResult) -> float | None:
     """Until the last evaluation, the evaluations left out."""
     last = cell.curve[-1] if cell.curve else None
     return last.samples / last.time_s if last and last.time_s > 0 else None
+
+
+def seconds_per_sample(cell: CellResult) -> float | None:
+    """Over the samples that everybody trains on, the evaluations left out; None where a training was cut off before."""
+    points = [point for point in cell.curve if point.epoch <= cell.epochs]
+    return points[-1].time_s / points[-1].samples if points and cell.ended == "done" else None
 
 
 def global_batch(cell: CellResult) -> float | None:

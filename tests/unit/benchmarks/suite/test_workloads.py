@@ -18,7 +18,7 @@ KINDS = {"sgd": torch.optim.SGD, "adam": torch.optim.Adam, "adamw": torch.optim.
 def test_every_kind_of_model_and_all_optimizers_take_part() -> None:
     expected = {"fashion-cnn", "fashion-cnn-quick", "fashion-cnn-short", "fashion-cnn-ring", "fashion-cnn-mxnet"}
     expected |= {"fashion-cnn-adam", "cifar-vgg11", "cifar-resnet", "cifar-transformer", "digits-mlp", "text-gpt"}
-    expected |= {"fashion-cnn-averaged"}
+    expected |= {"fashion-cnn-averaged", "fashion-cnn-demo"}
     assert expected == set(SHIPPED)
     assert {one.optimizer for one in SHIPPED.values()} == {"sgd", "adam", "adamw"}
 
