@@ -168,3 +168,23 @@ def test_a_tensor_data_set_with_samples_of_its_own_is_asked_for_them():
 
     (batch,) = fetch(Doubled(torch.arange(4.0)), np.array([1, 3]))
     assert batch.tolist() == [2.0, 6.0]
+
+
+@pytest.mark.parametrize(
+    "tensor",
+    [
+        torch.arange(24.0).reshape(6, 2, 2),
+        torch.arange(6) > 2,
+        torch.arange(24, dtype=torch.float64).reshape(4, 6).t(),
+        torch.arange(48.0).reshape(6, 2, 2, 2).to(memory_format=torch.channels_last),
+        torch.arange(24.0).reshape(12, 2)[::2],
+        torch.nn.Parameter(torch.arange(6.0)),
+        torch.empty(6, 0),
+    ],
+    ids=["rows in one piece", "booleans", "turned", "channels last", "every other row", "parameter", "empty"],
+)
+def test_rows_of_tensors_are_as_torch_indexes_them(tensor: torch.Tensor) -> None:
+    numbers = np.array([4, 0, 4, 5])
+    (batch,), expected = fetch(TensorDataset(tensor), numbers), tensor[torch.from_numpy(numbers)]
+    assert (batch.dtype, batch.shape, batch.stride()) == (expected.dtype, expected.shape, expected.stride())
+    assert torch.equal(batch, expected)
