@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Generic, TypeVar
 
+EVERY = 5  # so many sums have one sample: a call for each tensor costs more than its values (chosen by us)
 ROUND = 50  # sums until all tensors have been sampled (chosen by us)
 SAMPLE = 4096  # values of one tensor that are sampled at once (chosen by us)
 
@@ -24,12 +25,13 @@ class WeightSamples(Generic[Tensor]):
         """`measure` returns sum and norm of a tensor's values in `part_of(its size, offset)`, laid flat."""
         self._tensors = list(tensors.items())
         self._measure = measure
-        self._turns = min(len(self._tensors), ROUND)
+        self._turns = min(len(self._tensors), ROUND // EVERY)
 
     def part(self, number: int) -> tuple[float, float]:
-        """Of a part of the tensors; ROUND successive numbers take in all of them."""
+        """Of a part of the tensors; ROUND successive numbers take in all of them. Zeros where none has its turn."""
         direction = size = 0.0
-        for _, tensor in self._tensors[number % self._turns :: self._turns]:
+        turn, rest = divmod(number, EVERY)
+        for _, tensor in self._tensors[turn % self._turns :: self._turns] if not rest else ():
             one = self._sample(tensor, number)
             direction, size = direction + one[0], size + one[1]
         return direction, size
@@ -39,7 +41,7 @@ class WeightSamples(Generic[Tensor]):
         return {name: self._sample(tensor, number) for name, tensor in self._tensors}
 
     def _sample(self, tensor: Tensor, number: int) -> tuple[float, float]:
-        total, norm = self._measure(tensor, number // self._turns)
+        total, norm = self._measure(tensor, number // (EVERY * self._turns))
         if not (math.isfinite(norm) and math.isfinite(total)):
             return 0.0, 1e6
         return (total / norm, math.log2(norm)) if norm else (0.0, -1e6)

@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from worker_hooks.exchange.weight_samples import ROUND, SAMPLE, WeightSamples, part_of
+from worker_hooks.exchange.weight_samples import EVERY, ROUND, SAMPLE, WeightSamples, part_of
 
 
 def measure(values: np.ndarray, offset: int) -> tuple[float, float]:
@@ -34,6 +34,20 @@ def test_a_tensor_that_differs_shows_within_one_round(tensors, odd, start):
     assert found
     differ = [n for n, value in samples_of(mine).each(0).items() if samples_of(other).each(0)[n] != value]
     assert differ == [str(odd)]
+
+
+def test_sums_between_two_samples_measure_nothing():
+    measured = []
+    tensors = {str(number): np.ones(3) for number in range(130)}
+    samples = WeightSamples(tensors, lambda values, offset: measured.append(offset) or measure(values, offset))
+    of_sums = []
+    for number in range(2 * ROUND):
+        before = len(measured)
+        part = samples.part(number)
+        of_sums.append(len(measured) - before)
+        assert (part == (0.0, 0.0)) == (of_sums[-1] == 0)
+    assert [number for number, count in enumerate(of_sums) if count] == list(range(0, 2 * ROUND, EVERY))
+    assert sum(of_sums) == 2 * len(tensors), "each of them once in a round"
 
 
 def test_a_change_of_sign_shows_in_the_direction():
