@@ -9,7 +9,7 @@ import math
 from typing import TYPE_CHECKING
 
 from dynamix_ps.errors import TrainingError
-from worker_hooks.exchange.agreement import DRAWN, Account, Doing, disagreement, refused_loss, weights_differ
+from worker_hooks.exchange.agreement import Account, DataPlace, Doing, disagreement, refused_loss, weights_differ
 from worker_hooks.exchange.trailer import Contribution, GlobalView
 from worker_hooks.iteration.reduction import Reduction
 from worker_hooks.observe.stall import StallWatch
@@ -112,11 +112,7 @@ class Sums:
         if (guard := self._plans.rate.guard) != 1:
             setting += f" guard's factor on the learning rate {guard!r}"
         cursor = progress.cursor
-        place = f"epoch {cursor.epoch}, sample {cursor.position}, seed {stream.seed}"
-        if cursor.owed:
-            place += f", owed {' '.join(f'{one.epoch}:{one.begin}-{one.end}' for one in cursor.owed)}"
-        if stream.pass_code:
-            place += f", {DRAWN} {stream.pass_code:08x}"
+        place = DataPlace(cursor.epoch, cursor.position, stream.seed, stream.pass_code, cursor.owed)
         layout = self._adapter.parameters.code
         return Doing(kind, progress.iteration, progress.steps, layout, place, setting, self.refusal)
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import zlib
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import NamedTuple, TypeVar
 
 from dynamix_ps.errors import TrainingError
@@ -19,9 +20,24 @@ GRADIENTS = "sends the gradients"  # of an iteration
 WEIGHTED_GRADIENTS = "sends the gradients with a weight"
 GRADIENTS_OF_SUMS = 'sends the gradients with reduction="sum"'
 LAYOUT = "changes which parameters are trained"
-DRAWN = "order of the pass"  # that a sampler of the script has drawn; its code follows
 _Of = TypeVar("_Of")
 CODE_BITS = 24  # exact in the float32 trailer
+
+
+class DataPlace(NamedTuple):
+    """Where in the data an iteration begins."""
+
+    epoch: int
+    position: int  # samples of this epoch that are done
+    seed: int  # of the order
+    drawn: int = 0  # code of the order, where a sampler of the script has drawn it
+    owed: tuple[tuple[int, int, int], ...] = ()  # epoch, begin and end of samples that are to come again
+
+    def __str__(self) -> str:
+        words = f"epoch {self.epoch}, sample {self.position}, seed {self.seed}"
+        if self.owed:
+            words += f", owed {' '.join(f'{epoch}:{begin}-{end}' for epoch, begin, end in self.owed)}"
+        return words + (f", order of the pass {self.drawn:08x}" if self.drawn else "")
 
 
 class Doing(NamedTuple):
@@ -31,13 +47,22 @@ class Doing(NamedTuple):
     iteration: int
     steps: int  # that all optimizers have taken so far
     layout: int  # code of the parameters that are summed
-    place: str  # where in the data the iteration begins
+    place: DataPlace
     setting: str = ""  # anything else that must be equal, such as the scale of a GradScaler
     refusal: str = ""  # why the loss of this worker must not be in the sum
 
     def code(self) -> int:
-        """24 bits; workers that do different things have different codes, but for one case in 16 million."""
-        return zlib.crc32(repr(self).encode()) & (1 << CODE_BITS) - 1
+        """24 bits; workers that do different things have different codes, but for one case in 16 million.
+
+        The words are in it by codes that stay, so it is that of a few whole numbers: the same in every process.
+        """
+        words = _code_of(self.kind), _code_of(self.setting), _code_of(self.refusal)
+        return hash((words, self.iteration, self.steps, self.layout, self.place)) & (1 << CODE_BITS) - 1
+
+
+@lru_cache
+def _code_of(words: str) -> int:
+    return zlib.crc32(words.encode())
 
 
 class Account(NamedTuple):
@@ -52,8 +77,10 @@ class Account(NamedTuple):
 
     @classmethod
     def unpack(cls, packed: bytes) -> Account:
-        doing, parameters, weights = json.loads(packed)
-        return cls(Doing(*doing), parameters, weights)
+        (kind, iteration, steps, layout, place, *words), parameters, weights = json.loads(packed)
+        epoch, position, seed, drawn, owed = place
+        place = DataPlace(epoch, position, seed, drawn, tuple((of, begin, end) for of, begin, end in owed))
+        return cls(Doing(kind, iteration, steps, layout, place, *words), parameters, weights)
 
 
 def weights_differ(values: Sequence[Sequence[float]], tolerance: float) -> bool:
@@ -121,7 +148,7 @@ def refused_loss(doings: Mapping[int, Doing]) -> TrainingError:
 
 def _different_places(doings: Mapping[int, Doing]) -> TrainingError:
     told = ", ".join(f"worker {rank}: {doing.place}" for rank, doing in doings.items())
-    if not _differ([doing.place.partition(DRAWN)[0] for doing in doings.values()]):
+    if not _differ([doing.place._replace(drawn=0) for doing in doings.values()]):
         return TrainingError(
             f"the sampler has drawn another order on some workers ({told}); seed its generator alike on every worker, "
             "and leave it to the hook to give each worker its part"

@@ -173,18 +173,8 @@ class TorchAdapter(Adapter):
         return added
 
     def setting(self) -> str:
-        told = [
-            f"{name} {group[name]}"
-            for optimizer in self.calls.stepped_by
-            for group in optimizer.param_groups
-            for name in ("lr", "momentum", "betas", "weight_decay")
-            if name in group
-        ]
-        if any(not norm.training for norm in self.parameters.norms):
-            told.append("batch norm " + "".join("t" if norm.training else "e" for norm in self.parameters.norms))
-        if self.averages is not None:
-            told.append(f"ema_decay {self.averages.decay}")
-        return ", ".join(told)
+        ema_decay = None if self.averages is None else self.averages.decay
+        return self.parameters.settings.words(self.calls.stepped_by, self.parameters.norms, ema_decay)
 
     def make_exchange(self, prefix: str, session: Session) -> TorchExchange:
         parameters, bucket_bytes = self.parameters, session.settings.config.bucket_bytes
@@ -268,7 +258,7 @@ class TorchAdapter(Adapter):
         return watched_calls.scale_of(loss)
 
     def number(self, value: Any) -> float:
-        return float(value.detach()) if isinstance(value, torch.Tensor) else float(value)
+        return float(value.item() if isinstance(value, torch.Tensor) else value)
 
     def script_lr(self) -> float:
         return float(self.optimizers[0].param_groups[0]["lr"])

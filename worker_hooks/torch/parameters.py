@@ -15,7 +15,7 @@ from dynamix_ps.errors import CheckpointError, TrainingError
 from worker_hooks.adapter import ModelParameters
 from worker_hooks.exchange.agreement import on_device
 from worker_hooks.exchange.weight_samples import WeightSamples, part_of
-from worker_hooks.torch.glance import Glance
+from worker_hooks.torch.glance import Glance, ToldSettings
 
 _DISTRIBUTED = ("DistributedDataParallel", "FullyShardedDataParallel")
 HALVES = (torch.float16, torch.bfloat16)
@@ -33,6 +33,7 @@ class TorchParameters(ModelParameters):
         self._seen: list[tuple[object, ...]] = []
         self._glance = Glance((), ())
         self._ever: set[nn.Parameter] = set()
+        self.settings = ToldSettings()
         self.samples: WeightSamples[torch.Tensor] = WeightSamples({}, total_and_norm)
 
     def look_up(self) -> list[str]:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
+import sys
 
 import pytest
 
-from worker_hooks.exchange.agreement import GRADIENTS, LAYOUT, Account, Doing, disagreement, weights_differ
+from worker_hooks.exchange.agreement import GRADIENTS, LAYOUT, Account, DataPlace, Doing, disagreement, weights_differ
 
-DOING = Doing(GRADIENTS, iteration=7, steps=7, layout=1, place="epoch 0, sample 56")
+DOING = Doing(GRADIENTS, iteration=7, steps=7, layout=1, place=DataPlace(epoch=0, position=56, seed=5))
 PARAMETERS = {"a.weight": "(2, 3) float32", "a.bias": "(2,) float32"}
 WEIGHTS = {"a.weight": (0.5, 3.0), "a.bias": (0.25, -1.0)}
 
@@ -31,8 +34,16 @@ def told(*changes: dict[str, object]) -> str:
         ({"doing": {"kind": "run.evaluate()"}}, "workers 0, 2 sends the gradients of iteration 7; worker 1 calls"),
         ({"doing": {"iteration": 9}}, "worker 1 sends the gradients of iteration 9"),
         (
-            {"doing": {"place": "epoch 1"}},
-            r"different places in the data .*worker 0: epoch 0, sample 56, worker 1: epoch 1,",
+            {"doing": {"place": DataPlace(1, 0, 5)}},
+            r"different places in the data .*worker 0: epoch 0, sample 56, seed 5, worker 1: epoch 1, sample 0,",
+        ),
+        (
+            {"doing": {"place": DataPlace(0, 56, 5, owed=((0, 8, 16),))}},
+            r"different places in the data .*worker 1: epoch 0, sample 56, seed 5, owed 0:8-16,",
+        ),
+        (
+            {"doing": {"place": DataPlace(0, 56, 5, drawn=0xAB)}},
+            r"sampler has drawn another order .*worker 1: epoch 0, sample 56, seed 5, order of the pass 000000ab,",
         ),
         ({"doing": {"steps": 6}}, r"numbers of steps before iteration 7 \(worker 0: 7, worker 1: 6, worker 2: 7"),
         ({"parameters": {"b": "(1,) float32"}}, r"parameter b .*worker 0: not trained, worker 1: \(1,\) float32"),
@@ -75,12 +86,25 @@ def test_codes_tell_doings_apart() -> None:
         DOING._replace(iteration=8),
         DOING._replace(steps=8),
         DOING._replace(layout=2),
-        DOING._replace(place="epoch 0, sample 57"),
+        *(DOING._replace(place=place) for place in (DataPlace(0, 57, 5), DataPlace(0, 56, 6), DataPlace(0, 56, 5, 1))),
+        DOING._replace(place=DataPlace(0, 56, 5, owed=((0, 8, 16),))),
+        DOING._replace(refusal="is a sum"),
         DOING._replace(setting="loss scale 2"),
     ]
     codes = {doing.code() for doing in doings}
     assert len(codes) == len(doings)
     assert all(0 <= code < 1 << 24 for code in codes)
+
+
+def test_a_code_is_the_same_in_every_process() -> None:
+    told = "from tests.unit.worker_hooks.test_agreement import DOING; print(DOING.code())"
+    others = [
+        subprocess.run(
+            [sys.executable, "-c", told], env={**os.environ, "PYTHONHASHSEED": seed}, stdout=subprocess.PIPE, check=True
+        ).stdout
+        for seed in ("1", "2")
+    ]
+    assert {int(code) for code in others} == {DOING.code()}
 
 
 def test_weights_within_the_tolerance_are_equal() -> None:
