@@ -10,20 +10,24 @@ It needs no message of its own. Layout, in the float type of the buffer, summed 
     saves          1: the leader would write a checkpoint if a worker ended                  1
     votes          bits of the newest plan held (plan_switch.py)                       VERSION_BITS
     entries        bits of the newest entry into the job that is held (entries.py)     VERSION_BITS
-    members        incarnation of the worker in slot i; 0: the slot is empty                  N
-    ending         1 in the slot of a worker that ends after this iteration, by SIGTERM       N
-    leaving        1 in the slot of a worker that votes to leave the job (departures.py)      N
-    samples        samples really processed since the sum before, in the slot of worker i    N
-    grad_sq        |g_i|^2, g_i the mean gradient of worker i; 0: not measured                N
-    waited         seconds worker i waited in the iteration before                            N
-    broken         1 in the slot of a worker whose loss is not finite                         N
-    doing          code of what worker i is doing (agreement.py)                              N
-    weights_at     a sample of the weights of worker i: where they point (replicas.py)        N
-    weights_size   the same: how large they are                                               N
-    units          what the loss of worker i is a mean over, if not samples (units.py)        N
-    stream         four numbers of the stream that worker i reads (batches.py)              4N
+    slots          what each worker tells of itself, one slot after the other         N slots of 15
     present        workers that have a gradient of parameter p, and REACHED times those       P
                    whose hooks on it wait for the sum, because backward has reached it
+
+In slot i, of worker i:
+
+    member         its incarnation; 0: the slot is empty                                      1
+    ending         1: it ends after this iteration, by SIGTERM                                1
+    leaving        1: it votes to leave the job (departures.py)                               1
+    samples        that it has really processed since the sum before                          1
+    grad_sq        |g_i|^2, g_i its mean gradient; 0: not measured                            1
+    waited         seconds it waited in the iteration before                                  1
+    broken         1: its loss is not finite                                                  1
+    doing          code of what it is doing (agreement.py)                                    1
+    weights_at     a sample of its weights: where they point (weight_samples.py)              1
+    weights_size   the same: how large they are                                               1
+    units          what its loss is a mean over, if not samples (units.py)                    1
+    stream         of the stream that it reads (batches.py)                                   4
 
 N is the number of slots. Who is in a sum and who is not, everybody reads from the sum itself; the one in the lowest
 slot that is not empty leads: it does what one worker does for all. Counts and codes stay exact in float32 up to 2^24.
@@ -33,7 +37,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Sequence
+from functools import lru_cache
 from itertools import compress
+from struct import Struct
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -46,8 +52,9 @@ if TYPE_CHECKING:
 
 _VOTES = 6
 _ENTRIES = _VOTES + VERSION_BITS
-_SLOTS = _ENTRIES + VERSION_BITS  # the parts with one value per worker begin here
-_PARTS = 15
+_SLOTS = _ENTRIES + VERSION_BITS
+_PARTS = 15  # of a slot
+_HEAD, _SLOT = Struct(f"{_SLOTS}d"), Struct(f"{_PARTS}d")  # one call of it writes all these values
 REACHED = 4096  # above the number of workers
 Present = NDArray[np.integer[Any] | np.bool_]  # for every parameter, as `encode` has it
 
@@ -140,10 +147,11 @@ class SumTrailer:
         self.leader = workers.leader
 
     def written(self, mine: Sequence[Contribution], present: Present) -> NDArray[np.float64]:
-        """What this process writes. The arguments are those of `encode`."""
-        first, slots = self._workers.here.start, self._workers.count
-        encode(mine, first, slots, present, self._values[: self._end], leads=first == self.leader)
-        self._values[self._end :] = self.telling.ravel()
+        """What this process writes. The arguments are those of `encode`; the slots of others stay zeros."""
+        first = self._workers.here.start
+        _write(mine, first, present, self._values[: self._end], leads=first == self.leader)
+        if self._workers.told:
+            self._values[self._end :] = self.telling.ravel()
         return self._values
 
     def read(self, received: NDArray[np.floating[Any]]) -> GlobalView:
@@ -206,33 +214,36 @@ def encode(
         present: for every parameter whether this process has a gradient, and REACHED more where its hooks wait.
         leads: whether the leader is one of them.
     """
-    first = mine[0]
-    global_sq = first.global_sq if leads and math.isfinite(first.global_sq) else 0.0
-    begin = _SLOTS + _PARTS * workers
-    slots = out[_SLOTS:begin].reshape(_PARTS, workers)
-    slots.fill(0.0)
-    loss = correct = judged = 0.0
-    for place, one in enumerate(mine, start=rank):
+    values = np.zeros(length(workers, len(present)))
+    _write(mine, rank, present, values, leads)
+    out[:] = values
+
+
+def _write(mine: Sequence[Contribution], rank: int, present: Present, out: NDArray[np.float64], leads: bool) -> None:
+    """What `encode` writes, but for the slots of other processes."""
+    loss = correct = judged = lasted_s = 0.0
+    at = out.itemsize * (_SLOTS + _PARTS * rank)
+    for one in mine:
         finite = math.isfinite(one.loss)
         loss += one.loss if finite else 0.0
+        lasted_s += one.lasted_s
         if not math.isnan(one.correct):
             correct, judged = correct + one.correct, judged + one.judged
         grad_sq = one.grad_sq if math.isfinite(one.grad_sq) else 0.0
-        broken = 0.0 if finite else 1.0
-        who = one.member, float(one.ending), float(one.leaving)
-        told = (one.samples, grad_sq, one.waited_s, broken, one.doing, *one.weights, one.units, *one.stream)
-        slots[:, place] = who + told
-    votes = version_bits(first.plan_version) + version_bits(first.entry_version)
-    out[:_SLOTS] = [
-        loss,
-        correct,
-        judged,
-        global_sq,
-        sum(one.lasted_s for one in mine),
-        1.0 if first.saves and leads else 0.0,
-        *(votes if len(mine) == 1 else (len(mine) * vote for vote in votes)),
-    ]
-    out[begin:] = present
+        who = one.member, one.ending, one.leaving, one.samples, grad_sq, one.waited_s, not finite, one.doing
+        _SLOT.pack_into(out.data, at, *who, *one.weights, one.units, *one.stream)
+        at += _SLOT.size
+    first = mine[0]
+    global_sq = first.global_sq if leads and math.isfinite(first.global_sq) else 0.0
+    votes = _votes(first.plan_version, first.entry_version, len(mine))
+    _HEAD.pack_into(out.data, 0, loss, correct, judged, global_sq, lasted_s, first.saves and leads, *votes)
+    out[len(out) - len(present) :] = present
+
+
+@lru_cache(maxsize=16)
+def _votes(plan_version: int, entry_version: int, workers: int) -> tuple[int, ...]:
+    """Of so many workers, for the plan and then for the entry."""
+    return tuple(workers * bit for bit in version_bits(plan_version) + version_bits(entry_version))
 
 
 def decode(total: NDArray[np.floating[Any]], workers: int) -> GlobalView:
@@ -240,9 +251,9 @@ def decode(total: NDArray[np.floating[Any]], workers: int) -> GlobalView:
     end = _SLOTS + _PARTS * workers
     values = total[:end].tolist()  # once: plain lists are several times faster here than arrays
     loss, correct, judged, global_sq, lasted_s, saves = values[:_VOTES]
-    members, ending, leaving, sizes, grad_sq, waited_s, broken, doing, directions, weight_sizes, units, *stream = (
-        values[start : start + workers] for start in range(_SLOTS, end, workers)
-    )
+    members, ending, leaving, sizes, grad_sq, waited_s, broken, doing, directions, weight_sizes, units, *stream = [
+        values[part::_PARTS] for part in range(_SLOTS, _SLOTS + _PARTS)
+    ]
     samples, count = int(sum(sizes)), workers - members.count(0.0)
     if (total_units := sum(units)) > 0:
         loss /= total_units

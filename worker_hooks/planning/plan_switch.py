@@ -31,6 +31,8 @@ def version_bits(version: int) -> tuple[int, ...]:
 def agreed_version(bit_sums: Sequence[float], workers: int) -> int | None:
     """The version all `workers` voted for, or None if they did not all vote for the same."""
     version = 0
+    if not any(bit_sums):
+        return version
     for bit, votes in enumerate(bit_sums):
         if votes == workers:
             version |= 1 << bit
