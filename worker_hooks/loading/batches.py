@@ -39,6 +39,8 @@ class Batch:
 
         The last two batches of a pass over a data set have half or more. Sizes in tokens are never exact.
         """
+        if self.step.sizes == self.plan.batch_sizes:
+            return False
         sizes = zip(self.step.sizes, self.plan.batch_sizes, strict=True)
         return self.step.tokens is None and any(2 * used + 1 < planned for used, planned in sizes)
 

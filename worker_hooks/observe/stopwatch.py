@@ -100,6 +100,19 @@ def garbage_s() -> float:
     return _clock().seconds
 
 
+class _Blocked(contextlib.AbstractContextManager[None]):
+    """Adds the time in it to what is blocked."""
+
+    def __init__(self, watch: Stopwatch) -> None:
+        self._watch = watch
+
+    def __enter__(self) -> None:
+        self._began_s = time.perf_counter()
+
+    def __exit__(self, *_: object) -> None:
+        self._watch.blocked_s += time.perf_counter() - self._began_s
+
+
 class Stopwatch:
     """The watch of a process that is one worker.
 
@@ -163,13 +176,8 @@ class Stopwatch:
             self._paused_cpu_s += time.process_time() - began_cpu_s
             self._paused_gc_s += self._garbage_s() - began_gc_s
 
-    @contextlib.contextmanager
-    def blocked(self) -> Iterator[None]:
-        began_s = time.perf_counter()
-        try:
-            yield
-        finally:
-            self.blocked_s += time.perf_counter() - began_s
+    def blocked(self) -> contextlib.AbstractContextManager[None]:
+        return _Blocked(self)
 
     def end(self) -> tuple[Times, ...]:
         ended_s, ended_cpu_s, ended_gc_s = time.perf_counter(), time.process_time(), self._garbage_s()

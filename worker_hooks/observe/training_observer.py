@@ -192,7 +192,7 @@ class TrainingObserver:
                     batch_size=batch.plan.batch_sizes[rank],
                     samples=part.size,
                     global_samples=sum(now.spent),
-                    times=times,
+                    times=meter.recurring(times),
                     loss=math.nan if now.rolled_back else now.loss,
                     correct=part.correct,
                     grad_sq=math.nan if now.rolled_back else part.grad_sq,

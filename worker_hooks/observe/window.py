@@ -24,7 +24,7 @@ import math
 from collections import deque
 from collections.abc import Iterable
 from statistics import median
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from dynamix_ps.messages import WindowRecord
 from dynamix_ps.metrics.noise import estimate
@@ -95,8 +95,11 @@ class WindowMeter:
         self._change.restart()
 
     def add(self, iteration: IterationRecord) -> WindowRecord | None:
-        """Add an iteration, whose view completes the one before. Returns a record when that closed a window."""
-        before, self._last = self._last, iteration._replace(times=self._without_unusual(iteration.times))
+        """Add an iteration, whose view completes the one before. Returns a record when that closed a window.
+
+        Its times are those of `recurring`.
+        """
+        before, self._last = self._last, iteration
         if before is None:
             return None
         if self._rows:
@@ -119,11 +122,14 @@ class WindowMeter:
         self._begin_window()
         return record
 
-    def _without_unusual(self, times: Times) -> Times:
-        """`times`, where what recurs between a step and the next batch counts as computing, and the rest as outside."""
-        self._usual.append(times.outside_s)
-        if times.outside_s <= BEYOND_S or times.outside_s <= BEYOND_USUAL * median(self._usual) + BEYOND_S:
-            return times._replace(compute_s=times.compute_s + times.outside_s, outside_s=0.0, outside_cpu_s=0.0)
+    def recurring(self, times: Times) -> Times:
+        """The times of the next iteration, where what recurs between a step and the next batch counts as computing,
+        and the rest as outside."""
+        outside_s = times.outside_s
+        self._usual.append(outside_s)
+        if outside_s <= BEYOND_S or outside_s <= BEYOND_USUAL * median(self._usual) + BEYOND_S:
+            input_s, compute_s, blocked_s, duration_s, cpu_s, gc_s, *_ = times
+            return Times(input_s, compute_s + outside_s, blocked_s, duration_s, cpu_s, gc_s)
         usual_s = median(self._usual)
         rest_s = times.outside_s - usual_s
         rest_cpu_s = times.outside_cpu_s * rest_s / times.outside_s
@@ -140,18 +146,18 @@ class WindowMeter:
 
     def _record(self, rows: list[tuple[IterationRecord, float]]) -> WindowRecord:
         iterations = [row[0] for row in rows]
-        first = iterations[0]
-        samples = sum(i.samples for i in iterations)
-        global_samples = sum(i.global_samples for i in iterations)
+        first, last = iterations[0], iterations[-1]
+        each: Any = IterationRecord._make(zip(*iterations, strict=True))  # one tuple per field: quick to add up
+        times: Any = Times._make(zip(*each.times, strict=True))
         push_pull_s = sum(network_s for _, network_s in rows)
-        bytes_pushed = sum(i.bytes_pushed for i in iterations)
-        duration_s, cpu_s = sum(i.times.duration_s for i in iterations), sum(i.times.cpu_s for i in iterations)
+        bytes_pushed, duration_s, judged = sum(each.bytes_pushed), sum(times.duration_s), sum(each.loss_weight)
         measured = [i for i in iterations if math.isfinite(i.global_grad_sq)]
-        norm, norm_std = _mean_and_std([math.sqrt(i.grad_sq) for i in iterations if math.isfinite(i.grad_sq)])
+        local_sq = list(filter(math.isfinite, each.grad_sq))
+        norm, norm_std = _mean_and_std(list(map(math.sqrt, local_sq)))
         _, accuracy_std = _mean_and_std([i.correct / i.loss_weight for i in iterations if i.loss_weight])
         noise = [estimate(i.sizes, i.view.grad_sq, i.global_grad_sq) for i in measured]
-        judged = sum(i.loss_weight for i in iterations)
-        weighs = any(any(i.view.units) for i in iterations)
+        weighs = any(any(view.units) for view in each.view)
+        global_weights = [view.loss_weight for view in each.view]
         return WindowRecord(
             rank=self._rank,
             window=self.next_window,
@@ -159,39 +165,41 @@ class WindowMeter:
             iterations=len(rows),
             plan_version=first.plan_version,
             batch_size=first.batch_size,
-            samples=samples,
+            samples=sum(each.samples),
             duration_s=duration_s,
-            compute_s=sum(i.times.compute_s for i in iterations),
+            compute_s=sum(times.compute_s),
             push_pull_s=push_pull_s,
-            wait_s=max(0.0, sum(i.times.blocked_s for i in iterations) - push_pull_s),
-            input_s=sum(i.times.input_s for i in iterations),
-            outside_s=sum(i.times.outside_s for i in iterations),
-            loss=_mean((i.loss, i.loss_weight) for i in iterations),
-            accuracy=sum(i.correct for i in iterations) / judged if judged else math.nan,
-            global_samples=global_samples,
-            global_loss=_mean((i.view.loss, i.view.loss_weight) for i in iterations),
-            global_accuracy=_mean((i.view.accuracy, i.view.loss_weight) for i in iterations),
+            wait_s=max(0.0, sum(times.blocked_s) - push_pull_s),
+            input_s=sum(times.input_s),
+            outside_s=sum(times.outside_s),
+            loss=_mean(zip(each.loss, each.loss_weight, strict=True)),
+            accuracy=sum(each.correct) / judged if judged else math.nan,
+            global_samples=sum(each.global_samples),
+            global_loss=_mean((view.loss, weight) for view, weight in zip(each.view, global_weights, strict=True)),
+            global_accuracy=_mean(
+                (view.accuracy, weight) for view, weight in zip(each.view, global_weights, strict=True)
+            ),
             units=judged if weighs else math.nan,
-            global_units=sum(i.view.loss_weight for i in iterations) if weighs else math.nan,
-            grad_sq_local=_mean((i.grad_sq, 1) for i in iterations if math.isfinite(i.grad_sq)),
+            global_units=sum(global_weights) if weighs else math.nan,
+            grad_sq_local=_mean((square, 1) for square in local_sq),
             grad_sq_global=_mean((i.global_grad_sq, 1) for i in measured),
             grad_norm_std=norm_std / norm if norm else math.nan,
             bytes_pushed=bytes_pushed,
             accuracy_std=accuracy_std,
-            cpu_ratio=cpu_s / duration_s if duration_s > 0 else math.nan,
+            cpu_ratio=sum(times.cpu_s) / duration_s if duration_s > 0 else math.nan,
             noise_variance=_mean((one.variance, 1) for one in noise if math.isfinite(one.variance)),
             noise_signal=_mean((one.signal, 1) for one in noise if math.isfinite(one.signal)),
-            epoch=iterations[-1].epoch,
-            trained_ratio=iterations[-1].trained_ratio,
-            lr_ratio=iterations[-1].lr_ratio,
-            lr_factor=iterations[-1].rate.factor,
-            lr_guard=iterations[-1].rate.guard,
-            lr_batch=iterations[-1].lr_batch,
-            gc_s=sum(i.times.gc_s for i in iterations),
+            epoch=last.epoch,
+            trained_ratio=last.trained_ratio,
+            lr_ratio=last.lr_ratio,
+            lr_factor=last.rate.factor,
+            lr_guard=last.rate.guard,
+            lr_batch=last.lr_batch,
+            gc_s=sum(times.gc_s),
             summed_bytes_per_s=bytes_pushed / duration_s if duration_s > 0 else math.nan,
-            at_once=iterations[-1].at_once,
-            data_size=iterations[-1].data_size,
-            flagged=any(i.stalled for i in iterations),
+            at_once=last.at_once,
+            data_size=last.data_size,
+            flagged=any(each.stalled),
         )
 
 
