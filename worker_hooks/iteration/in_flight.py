@@ -79,7 +79,7 @@ class WorkerPart(NamedTuple):
 class IterationInFlight:
     """One object for all iterations of a training, one after the other.
 
-    `batch` is there from BEGUN on, `correct` and `parts` from SENT on, `sum` after the first sum.
+    `batch` and `weight` are there from BEGUN on, `correct` and `parts` from SENT on, `sum` after the first sum.
     """
 
     reduction = "mean"  # over samples, of the losses of the sum; or "sum"
@@ -90,6 +90,7 @@ class IterationInFlight:
     parts: tuple[WorkerPart, ...] = ()  # of the workers of this process in the last sum
     sum: GradientSum | None = None  # the last one
     rate: StepRate = StepRate()  # of the last step
+    weight: float = 0.0  # this process's share of the present batch
     missing: Collection[int] = ()  # workers that were to be in the coming sum, and are not
     rolled_back = False  # the state is that of an earlier iteration again, and this one changes nothing
 
@@ -115,11 +116,6 @@ class IterationInFlight:
     def is_between_sums(self) -> bool:
         """Whether every batch so far is in a sum."""
         return not self._due
-
-    @property
-    def weight(self) -> float:
-        """This process's share of the present batch."""
-        return self.batch.samples / self.global_samples
 
     @property
     def global_samples(self) -> int:
@@ -167,7 +163,7 @@ class IterationInFlight:
 
     def begin(self, batch: Batch) -> None:
         """The script gets this batch."""
-        self._batch = batch
+        self._take(batch)
         self._due.append(batch)
         self._phase, self.is_counted, self.rolled_back = Phase.BEGUN, False, False
 
@@ -177,7 +173,12 @@ class IterationInFlight:
 
     def take_back(self, batch: Batch) -> None:
         """The batch at hand is `batch` again, which was left out for a newer one."""
-        self._batch, self._due[-1] = batch, batch
+        self._take(batch)
+        self._due[-1] = batch
+
+    def _take(self, batch: Batch) -> None:
+        self._batch = batch
+        self.weight = batch.samples / self.global_samples
 
     def add_loss(self, loss: float) -> None:
         """The script has called backward on a loss of the present batch."""

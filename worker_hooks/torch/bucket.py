@@ -92,12 +92,13 @@ class TorchBucket(Bucket):
 
         Raises TrainingError if a gradient comes twice.
         """
-        if number not in self._missing:
+        try:
+            self._missing.remove(number)
+        except KeyError:
             raise TrainingError(
                 "a gradient arrived twice in one run.backward(): use checkpoint(..., use_reentrant=False), "
                 "and call run.backward() once for the sum of all losses"
-            )
-        self._missing.discard(number)
+            ) from None
         parameter, place = self.parameters[number], self._own_places.views[number]
         if gradient.requires_grad:
             gradient = gradient.detach()
@@ -112,7 +113,7 @@ class TorchBucket(Bucket):
             place.copy_(gradient).mul_(self._weight)
         if self.carried and (more := self.carried.pop(parameter, None)) is not None:
             place.add_(more)
-        if parameter.dtype == place.dtype and not self._copies and number not in self._apart:
+        if self.in_place or not (parameter.dtype != place.dtype or self._copies or number in self._apart):
             parameter.grad = self._places.views[number]
         return not self._missing
 

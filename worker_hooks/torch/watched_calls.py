@@ -87,17 +87,18 @@ def _wrap_backward() -> None:
 
     def backward(tensors: Any, *args: Any, **kwargs: Any) -> None:
         losses = [tensors] if isinstance(tensors, torch.Tensor) else list(tensors)
-        options = dict(zip(_OPTIONS, args, strict=False)) | kwargs
-        if any(watcher.sums_backward(losses, options) for watcher in tuple(_watchers)):
-            return
-        for watcher in tuple(_watchers):
+        options, watchers = dict(zip(_OPTIONS, args, strict=False)) | kwargs, tuple(_watchers)
+        for watcher in watchers:
+            if watcher.sums_backward(losses, options):
+                return
+        for watcher in watchers:
             watcher.sees_backward(losses)
         _in_backward.append(None)
         try:
             original(tensors, **options)
         finally:
             _in_backward.pop()
-        for watcher in tuple(_watchers):
+        for watcher in watchers:
             watcher.saw_backward(losses)
 
     torch.autograd.backward = backward

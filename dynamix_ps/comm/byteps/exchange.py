@@ -6,6 +6,7 @@ The functions take addresses of memory, so they serve every framework. None of t
 from __future__ import annotations
 
 import ctypes
+import time
 from collections.abc import Sequence
 from ctypes import POINTER, byref, c_char_p, c_double, c_int, c_int32, c_uint32, c_uint64, c_void_p
 
@@ -23,6 +24,7 @@ TYPES = {  # the numbers that BytePS gives to types of values
 }
 _HOSTS_BYTES = 1 << 20  # room for the names of all servers' hosts
 _MOST_SERVERS = 4096
+_LOOK_S = 0.1  # so often a worker that waits for sums sees whether a server is lost
 _SIGNATURES = {
     "start": (None, (c_int,)),
     "hosts": (c_int, (c_char_p, c_int)),
@@ -61,6 +63,7 @@ class Exchange:
         """`library`: a plugin of BytePS that is initialised. `elastic`: workers may be lost, see elastic.py."""
         self._functions = {}
         self._first_loss: tuple[int, int] | None = None
+        self._looked_s = 0.0  # when `first_loss` has asked the library
         for name, (result, arguments) in _SIGNATURES.items():
             function = getattr(library, f"byteps_exchange_{name}")
             function.restype, function.argtypes = result, arguments
@@ -164,8 +167,13 @@ class Exchange:
         return None if kind < 0 else (kind, rank.value)
 
     def first_loss(self) -> tuple[int, int] | None:
-        """As `next_loss`, which nobody else calls then, without waiting; the same every time."""
-        self._first_loss = self._first_loss or self.next_loss(0)
+        """As `next_loss`, which nobody else calls then, without waiting; the same every time.
+
+        A loss may show only _LOOK_S after it: every wait for a sum asks.
+        """
+        now_s = time.monotonic()
+        if self._first_loss is None and now_s >= self._looked_s + _LOOK_S:
+            self._looked_s, self._first_loss = now_s, self.next_loss(0)
         return self._first_loss
 
     def echo_s(self, server: int, size_bytes: int, timeout_s: float) -> float:
