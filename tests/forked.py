@@ -29,6 +29,7 @@ from typing import Any
 from benchmarks.testbed.ports import free_port
 from dynamix_ps.config.load import dump_config
 from dynamix_ps.config.schema import Config
+from tests import late_sums
 from tests.launching import environment
 
 KILLED = -signal.SIGKILL
@@ -128,6 +129,7 @@ class ForkServer:
 def write_cluster_file(folder: Path, sizes: tuple[int, ...], **settings: Any) -> Path:
     """For workers whose first batch sizes are `sizes`, on gloo where `settings` do not say otherwise."""
     workers = tuple({"batch": size, "min": 0} for size in sizes)
+    settings |= late_sums.settings()
     values = {"cluster": {"workers": workers}, "comm": "gloo", "mode": "off", "batch": {"min": 1}, "seed": 3}
     file = folder / "cluster.yaml"
     file.write_text(dump_config(Config.model_validate(values | settings)))
@@ -150,6 +152,7 @@ def worker_environments(
         "DMLC_PS_ROOT_URI": "127.0.0.1",
         "DMLC_PS_ROOT_PORT": str(free_port()),
         "DMLC_NODE_HOST": "127.0.0.1",
+        late_sums.OVERLAP: os.environ.get(late_sums.OVERLAP, ""),
     }
     each = own or ({},) * len(sizes)
     return [common | {"DMLC_WORKER_ID": str(rank)} | each[rank] for rank in range(len(sizes))]
@@ -187,6 +190,7 @@ def fork_worker(rank: int, job: dict[str, Any]) -> int:
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
         os.environ.update(job["environment"][rank])
         os.chdir(folder)
+        late_sums.hide()
         code = as_a_script(rank, job, folder)
     except BaseException:
         traceback.print_exc()

@@ -38,6 +38,7 @@ class Backward:
         self._training.loops.settle(loss)
         now = self._now
         now.check_backward()
+        sums.complete()
         self._training.replicas.follow_parameters(before_forward=False)
         batch = now.batch
         measured = self.measures
@@ -143,7 +144,7 @@ class Backward:
         """Wait for the sum, and make it the gradients of the model if all is right."""
         now, sums, membership = self._now, self._sums, self._training.membership
         iteration = now.batch.iteration
-        view = sums.receive(self._observer.reported(iteration))
+        view = sums.receive(self._observer.reported(iteration), self._may_be_late(measured))
         if membership is not None:
             membership.tell_followers()
         sums.check_agreement(view, self._kind)
@@ -195,6 +196,22 @@ class Backward:
         if reason:
             self._roll_back(reason)
         sums.exchange.after_sum()
+
+    def not_late_because(self) -> str:
+        """Why no iteration has late gradients although the cluster file asks for them; empty: some may have."""
+        exchange, comm = self._sums.exchange, self._session.comm
+        if self._session.settings.config.overlap == "backward" or comm.size == 1:
+            return ""
+        if self._plans.guard is not None:
+            return "`lr: guard` looks at all gradients before a weight changes, so each step waits for all sums"
+        if exchange.late is None:
+            who = "a job whose workers come and go" if comm.elastic is not None else self._adapter.framework
+            return f"{who} waits for all sums in run.backward()"
+        return ""
+
+    def _may_be_late(self, measured: bool) -> bool:
+        """Whether gradients may come after the trailer: all that needs them meanwhile waits for them."""
+        return not measured and self._plans.guard is None and self._sums.exchange.may_be_late()
 
     def _miss(self, missing: Collection[int], iteration: int) -> None:
         """These workers are lost: their samples in the sum of `iteration` come again, and later ones are for others.

@@ -187,6 +187,7 @@ class Run:
     def synchronize(self) -> None:
         """Does nothing but check: gradients are global when `run.backward()` returns. For scripts that call it."""
         self.training.now.check_summed()
+        self.training.sums.complete()
 
     def clip_grad_norm_(self, max_norm: float, norm_type: float = 2.0) -> Any:
         """Scale the global gradient down to this norm if it is larger; returns its norm before."""

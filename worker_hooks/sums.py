@@ -13,13 +13,14 @@ from worker_hooks.exchange.agreement import Account, DataPlace, Doing, disagreem
 from worker_hooks.exchange.trailer import Contribution, GlobalView
 from worker_hooks.iteration.reduction import Reduction
 from worker_hooks.observe.stall import StallWatch
+from worker_hooks.process import failure
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from worker_hooks.adapter import Adapter
     from worker_hooks.data import Data
-    from worker_hooks.exchange.gradient_exchange import GradientExchange
+    from worker_hooks.exchange.gradient_exchange import Bucket, GradientExchange
     from worker_hooks.iteration.in_flight import IterationInFlight
     from worker_hooks.observe.stopwatch import Watch
     from worker_hooks.plans import Plans
@@ -124,6 +125,7 @@ class Sums:
         self.check_announcement(kind)
         if self._comm.size == 1:
             return
+        self.complete()
         stream = self._data.stream
         mine = Contribution(
             samples=0,
@@ -142,12 +144,33 @@ class Sums:
         self.check_agreement(view, kind)
         stream.told(view.stream, view.present)
 
-    def receive(self, iteration: int) -> GlobalView:
-        """Wait for the sum of gradients that is under way. `iteration`: its number in the records."""
+    def receive(self, iteration: int, trailer_alone: bool = False) -> GlobalView:
+        """Wait for the sum of gradients that is under way. `iteration`: its number in the records.
+
+        `trailer_alone`: not for those of buckets without the trailer, which `arrive` waits for.
+        """
         with self.watch.blocked():
-            view = self.exchange.receive(lambda waited_s: self._stall.waiting(iteration, waited_s))
+            view = self.exchange.receive(lambda waited_s: self._stall.waiting(iteration, waited_s), trailer_alone)
         self.made += 1
         return view
+
+    def arrive(self, bucket: Bucket) -> None:
+        """Wait for the sum of a late bucket. Where it fails after a step with others, this process ends at once.
+
+        Then nothing of the script runs any more that could save such weights, or go on with them.
+        """
+        try:
+            with self.watch.blocked():
+                self.exchange.arrive(bucket, self.tell_waiting)
+        except Exception:
+            if self.exchange.late is not None and self.exchange.late.has_stepped:
+                failure.end_now()
+            raise
+
+    def complete(self) -> None:
+        """Wait for all sums of gradients that are late."""
+        for bucket in self.exchange.late_buckets():
+            self.arrive(bucket)
 
     def tell_waiting(self, waited_s: float) -> None:
         """This worker has waited so long for a sum that is none of gradients."""

@@ -142,6 +142,8 @@ class Training:
                 f"{self.plans.lag} batches are prepared ahead and a window has {settings.config.window} iterations, so "
                 "a plan shows only after the next decision; set a larger window, or let the loader prefetch less",
             )
+        if sums.leads and (reason := self.backward.not_late_because()):
+            session.degraded("overlap", reason)
         self.memory = self._limited_memory()
         atexit.register(self.close)
         TERMINATION.watch(self.ending)
@@ -252,6 +254,7 @@ class Training:
 
     def begin_batch(self, batch: Batch) -> None:
         """Everything before the script gets `batch`."""
+        self.sums.complete()
         self.evaluator.check_own_weights("a loop over batches")
         if self.membership is not None:
             self.membership.admit(batch.iteration)

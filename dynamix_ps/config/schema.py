@@ -527,6 +527,12 @@ class Config(_Section):
 
     Between hosts on slow links smaller ones are, so that most leave while the backward pass still runs.
     """
+    overlap: Literal["backward", "step"] = "backward"
+    """What runs while sums of gradients are under way (torch).
+
+    `backward`: the backward pass, and `run.backward()` returns when all sums are there. `step`: also the optimizer,
+    which steps the parameters whose sums are there. Whatever reads gradients before the step waits for all sums.
+    """
     emulation: Literal["auto", "cgroup", "hook", "none"] = "auto"
     """How the speeds of `cluster.workers` come about.
 

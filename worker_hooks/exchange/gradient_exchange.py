@@ -15,9 +15,11 @@ sent, because a worker is lost, the sum has a place of its own.
 
 from __future__ import annotations
 
+import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -131,19 +133,63 @@ class Bucket(ABC):
     def deliver(self, present: NDArray[np.bool_]) -> None:
         """Make the received sum the gradients of those parameters that any worker has one of."""
 
+    def arrived(self, factor: float, present: NDArray[np.bool_] | None) -> None:
+        """Its sum is there: make it, times `factor`, the gradients. `present` as in `deliver`; none: of all."""
+        if factor != 1.0 and self.parameters:
+            self.scale(factor)
+        if present is not None:
+            self.deliver(present)
+
+
+class LateBuckets:
+    """Buckets whose sums come after that of the trailer: those of one iteration, and then of the next one.
+
+    Attributes:
+        due: what happens with each once its sum is there; in the order in which the sums have begun.
+        has_stepped: an optimizer has changed weights by this sum.
+        arriving: held while one arrives: a thread of the script may want a gradient, too.
+    """
+
+    def __init__(self) -> None:
+        self.due: dict[Bucket, Callable[[], object]] = {}
+        self.has_stepped = False
+        self.arriving = threading.RLock()
+
+    def begin(self, buckets: Sequence[Bucket]) -> None:
+        """These are late from now on."""
+        self.due, self.has_stepped = dict.fromkeys(buckets, _nothing), False
+
+    def arrive(self, bucket: Bucket, wait: Callable[[], None]) -> None:
+        """`wait` for the sum of a bucket, unless another thread has."""
+        with self.arriving:
+            if bucket in self.due:
+                wait()
+                self.due.pop(bucket)()
+                if not self.due:
+                    self.end()
+
+    def end(self) -> None:  # those of frameworks do more
+        """None is late any more."""
+
+
+def _nothing() -> None:
+    """For sums that do not become the gradients of the model."""
+
 
 class GradientExchange:
     """Sums the weighted gradients of one model over all workers.
 
     begin -> (backward fills buckets, full ones leave by `send_full`) -> send_rest -> receive -> deliver
+
+    Where `receive` waits for the trailer alone, the other buckets are late, and `arrive` follows for each of them.
     """
 
+    late: LateBuckets | None = None  # none: no bucket is ever late
     additions = 0  # gradients that backward passes outside of run.backward() have added so far
 
     def __init__(self, comm: Comm, buckets: Sequence[Bucket], workers: Workers) -> None:
         """The last of `buckets` has room for the trailer."""
         self._comm, self.buckets = comm, buckets
-        self._of_gradients = [bucket for bucket in buckets if bucket.parameters]
         self.trailer = SumTrailer(workers, sum(len(bucket.parameters) for bucket in buckets))
         self.weight = self._share = 0.0
         self._measure = False
@@ -213,13 +259,33 @@ class GradientExchange:
     def after_sum(self) -> None:  # frameworks without such hooks do nothing
         """The iteration has had its sum: hooks of the script on gradients may see it."""
 
-    def receive(self, on_slow: Callable[[float], None]) -> GlobalView:
+    def may_be_late(self) -> bool:
+        """Whether nobody can take gradients whose sums are under way for those of the model."""
+        return False
+
+    def receive(self, on_slow: Callable[[float], None], trailer_alone: bool = False) -> GlobalView:
         """Wait for all sums; the gradients of the model are not touched yet.
 
         Calls `on_slow(waited_s)` about once a second while waiting; what it raises ends the wait.
+
+        `trailer_alone`: only for the last bucket. The other ones are late then.
         """
-        self._wait([bucket.handle for bucket in self.buckets], on_slow)
+        awaited = self.buckets
+        if trailer_alone and self.late is not None:
+            *late, last = self.buckets
+            awaited = [last]
+            self.late.begin(late)
+        self._wait([bucket.handle for bucket in awaited], on_slow)
         return self.trailer.read(self.buckets[-1].read_trailer())
+
+    def late_buckets(self) -> list[Bucket]:
+        """In the order in which their sums have begun."""
+        return list(self.late.due) if self.late is not None else []
+
+    def arrive(self, bucket: Bucket, on_slow: Callable[[float], None]) -> None:
+        """Wait for the sum of a late bucket, and do with it what `deliver` has done with the others."""
+        assert self.late is not None
+        self.late.arrive(bucket, lambda: self._wait([bucket.handle], on_slow))
 
     def _wait(self, handles: Sequence[int | None], on_slow: Callable[[float], None]) -> None:
         began_s = time.monotonic()
@@ -233,18 +299,18 @@ class GradientExchange:
 
         The summed running statistics, times `statistics_factor`, become those of the model; 0: it keeps its own.
         """
-        if factor != 1.0:
-            for bucket in self._of_gradients:
-                bucket.scale(factor)
+        of_any = None if all(bucket.in_place for bucket in self.buckets) else self.trailer.has_gradient()
         if statistics_factor != 1.0:
             self.buckets[-1].scale_statistics(statistics_factor)
-        if all(bucket.in_place for bucket in self.buckets):
-            return
-        present, begin = self.trailer.has_gradient(), 0
+        begin, late = 0, {} if self.late is None else self.late.due
         for bucket in self.buckets:
             end = begin + len(bucket.parameters)
-            bucket.deliver(present[begin:end])
+            arrived = partial(bucket.arrived, factor, None if of_any is None else of_any[begin:end])
             begin = end
+            if bucket in late:
+                late[bucket] = arrived
+            else:
+                arrived()
 
     def announce(self, mine: Contribution, on_slow: Callable[[float], None]) -> GlobalView:
         """A sum of the trailer alone: gradients count as zeros, and those of the model stay as they are.
@@ -258,16 +324,16 @@ class GradientExchange:
 
     def is_finite(self) -> bool:
         """Whether the sums that were received are finite: the same on all workers."""
-        return all(bucket.is_finite() for bucket in self._of_gradients)
+        return all(bucket.is_finite() for bucket in self.buckets if bucket.parameters)
 
     def clear(self) -> None:
         """After `deliver`: the gradients of the model are zeros."""
-        for bucket in self._of_gradients:
+        for bucket in self.buckets:
             bucket.clear()
 
     def squared_norm(self) -> float:
         """|g|^2 of the global gradient, after `deliver`."""
-        return sum(bucket.squared() for bucket in self._of_gradients)
+        return sum(bucket.squared() for bucket in self.buckets if bucket.parameters)
 
     @property
     def has_local(self) -> bool:

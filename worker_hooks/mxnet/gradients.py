@@ -188,7 +188,8 @@ class MXNetExchange(GradientExchange):
             for bucket in self._buckets:
                 bucket.put_sums()
         self.send_full()
-        self._of_gradients[-1].buffer.wait_to_read()  # it holds the first layers, whose gradients come last
+        with_gradients = [bucket for bucket in self._buckets if bucket.parameters]
+        with_gradients[-1].buffer.wait_to_read()  # it holds the first layers, whose gradients come last
 
     def _add_up(self) -> None:
         for bucket in self._buckets:

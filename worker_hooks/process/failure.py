@@ -93,6 +93,14 @@ def end_beside_training(error: DynamixError) -> NoReturn:
     exit_now(error.exit_code)
 
 
+def end_now() -> NoReturn:
+    """End this process by the exception that is being handled, as if the script did not catch it."""
+    kind, error, trace = sys.exc_info()
+    assert kind is not None and error is not None, "called in an `except`"
+    sys.excepthook(kind, error, trace)
+    exit_now(1)
+
+
 def exit_now(code: int) -> NoReturn:
     """End this process without waiting for the other workers."""
     sys.stdout.flush()

@@ -86,6 +86,8 @@ class TorchAdapter(Adapter):
 
     def attached(self, training: Training) -> None:
         self.training = training
+        if (late := self._exchange.late) is not None:
+            late.sums = training.sums
         self.calls = ScriptCalls(training, self.optimizers, self.parameters, self._script_hooks)
         open_adapters.append(self)
         if self._ema_decay is not None:
@@ -178,8 +180,12 @@ class TorchAdapter(Adapter):
 
     def make_exchange(self, prefix: str, session: Session) -> TorchExchange:
         parameters, bucket_bytes = self.parameters, session.settings.config.bucket_bytes
-        comm, workers, hooks = session.comm, session.workers, self._script_hooks
-        return TorchExchange(parameters.trained, parameters.norms, comm, bucket_bytes, prefix, workers, hooks)
+        comm, workers, hooks, late = session.comm, session.workers, self._script_hooks, None
+        if session.settings.config.overlap != "backward" and comm.size > 1 and comm.elastic is None:
+            from worker_hooks.torch.late_gradients import LateGradients  # few trainings have some
+
+            late = LateGradients(session.degraded)
+        return TorchExchange(parameters.trained, parameters.norms, comm, bucket_bytes, prefix, workers, hooks, late)
 
     def squared_norms(self, whole: float) -> Sequence[float]:
         if self._batches is None:
@@ -207,6 +213,8 @@ class TorchAdapter(Adapter):
     def detach(self) -> None:
         self.calls.close()
         self._script_hooks.close()
+        if (late := self._exchange.late) is not None:
+            late.end()
         for forward in self._forwards:
             forward.remove()
         open_adapters.remove(self)

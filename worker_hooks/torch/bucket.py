@@ -69,6 +69,10 @@ class TorchBucket(Bucket):
         self._places, self._own_places = places, own
         self.buffer, self.own = places.buffer, own.buffer
 
+    def is_known_elsewhere(self) -> bool:
+        """After backward: whether the script may see its gradients without a look at `.grad`."""
+        return self._copies or bool(self._apart) or self._places.are_known()
+
     def own_gradients(self) -> Iterator[tuple[torch.nn.Parameter, torch.Tensor]]:
         """Of this process, times its weight, before the sum."""
         return zip(self.parameters, self._own_places.views, strict=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -17,9 +17,15 @@ from worker_hooks.torch.bucket import TorchBucket, layout_buckets
 from worker_hooks.torch.gradient_hooks import GradientHooks, OwnHook
 from worker_hooks.workers import Workers
 
+if TYPE_CHECKING:
+    from worker_hooks.torch.late_gradients import LateGradients
+
 
 class TorchExchange(GradientExchange):
     """The exchange of all `parameters` (by name) that a training changes."""
+
+    buckets: Sequence[TorchBucket]
+    late: LateGradients | None
 
     def __init__(
         self,
@@ -30,12 +36,16 @@ class TorchExchange(GradientExchange):
         prefix: str,
         workers: Workers | None = None,
         script_hooks: GradientHooks | None = None,
+        late: LateGradients | None = None,
     ) -> None:
         """`norms`: layers whose running statistics travel too. `workers`: without it, every process is one.
 
-        `script_hooks`: those that the script has registered on the parameters.
+        `script_hooks`: those that the script has registered on the parameters. `late`: sees who wants
+        gradients that are late; without it none is.
         """
-        self._script_hooks = script_hooks or GradientHooks()
+        self._script_hooks, self.late = script_hooks or GradientHooks(), late
+        if late is not None:
+            late.bucket_of = self.bucket_of
         workers = workers or Workers.one_per_process(comm)
         trained = list(parameters.values())
         check_types(parameters)
@@ -46,7 +56,6 @@ class TorchExchange(GradientExchange):
         behind = trailer_length(workers, len(trained))
         buckets = layout_buckets(trained, statistics_of(norms), bucket_bytes, comm, prefix, behind)
         super().__init__(comm, buckets, workers)
-        self._buckets = buckets
         self._bucket_of = {parameter: bucket for bucket in buckets for parameter in bucket.parameters}
         self._names = {parameter: name for name, parameter in parameters.items()}
         self._hooks = [
@@ -56,6 +65,11 @@ class TorchExchange(GradientExchange):
         ]
 
     def _on_gradient(self, bucket: TorchBucket, number: int, parameter: torch.nn.Parameter) -> None:
+        if self.late is not None and bucket in self.late.due:
+            raise TrainingError(
+                "a backward pass that is no call of torch.autograd.backward() has added to the gradient of "
+                f"{self._names[parameter]} while its sum was under way; set overlap: backward in the cluster file"
+            )
         if parameter.grad is None:
             return
         if not self._open:  # a backward outside run.backward() accumulates here; the next run.backward() sends it
@@ -70,6 +84,20 @@ class TorchExchange(GradientExchange):
         self.touched.clear()
         self._script_hooks.open()
         super().begin(weight, measure_norm, share)
+
+    def bucket_of(self, parameter: torch.Tensor) -> TorchBucket | None:
+        """The bucket with the gradient of this parameter; none: it is in no sum."""
+        return self._bucket_of.get(parameter)
+
+    def may_be_late(self) -> bool:
+        if self.late is None or len(self.buckets) == 1:
+            return False
+        why = "hooks of the script on gradients see them after the sum" if self._script_hooks.are_there else ""
+        if any(bucket.is_known_elsewhere() for bucket in self.buckets):
+            why = "the script keeps gradients by reference"
+        if why:
+            self.late.tell(why)
+        return not why
 
     def _check_untouched(self) -> None:
         """Raises TrainingError if a gradient that is not global yet was changed by other means than backward."""
@@ -92,19 +120,19 @@ class TorchExchange(GradientExchange):
 
     def gradient(self) -> dict[torch.nn.Parameter, torch.Tensor]:
         """Of this process, times its weight, before the sum: in the `contribute` of `send_rest`."""
-        return {parameter: place for bucket in self._buckets for parameter, place in bucket.own_gradients()}
+        return {parameter: place for bucket in self.buckets for parameter, place in bucket.own_gradients()}
 
     def send_rest(self, contribute: Any) -> None:
         self._script_hooks.close_sum()
         if self._norms:
             self._active = [norm.training for norm in self._norms for _ in statistics_of([norm])]
-            self._buckets[-1].write_statistics(self._active, self._share)
+            self.buckets[-1].write_statistics(self._active, self._share)
         super().send_rest(contribute)
 
     def deliver(self, factor: float = 1.0, statistics_factor: float = 1.0) -> None:
         super().deliver(factor, statistics_factor)
         if self._norms:
-            self._buckets[-1].deliver_statistics(self._active)
+            self.buckets[-1].deliver_statistics(self._active)
 
     def _with_reached(self, present: NDArray[np.bool_]) -> Present:
         reached = self._script_hooks.reached
@@ -121,13 +149,13 @@ class TorchExchange(GradientExchange):
     def carry(self, before: float, weight: float) -> None:
         """What backward has accumulated is of batches with weight `before`; the next one has `weight`."""
         self._check_untouched()
-        for bucket in self._buckets:
+        for bucket in self.buckets:
             bucket.carry(before, weight)
         self.touched = {p: (id(p.grad), p.grad._version) for p in self.touched if p.grad is not None}
 
     @property
     def has_local(self) -> bool:
-        return bool(self.touched) or any(bucket.carried for bucket in self._buckets)
+        return bool(self.touched) or any(bucket.carried for bucket in self.buckets)
 
     def _accumulates(self, parameter: torch.nn.Parameter) -> bool:
         """Whether `parameter` has gradients that the next sum is to have."""
@@ -147,6 +175,8 @@ class TorchExchange(GradientExchange):
         left = super().take_over(before)
         assert isinstance(before, TorchExchange)
         self._kept |= before._kept
+        if self.late is not None and before.late is not None:
+            self.late, self.late.bucket_of = before.late, self.bucket_of
         for parameter, name in before._names.items():
             if parameter in self._bucket_of:
                 continue
@@ -159,7 +189,7 @@ class TorchExchange(GradientExchange):
                 self.touched[parameter] = (id(parameter.grad), parameter.grad._version)
         self.additions = before.additions
         self.touched.update((p, seen) for p, seen in before.touched.items() if p in self._bucket_of)
-        for old in before._buckets:
+        for old in before.buckets:
             for parameter, gradient in old.carried.items():
                 if parameter in self._bucket_of:
                     bucket = self._bucket_of[parameter]

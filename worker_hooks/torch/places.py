@@ -50,7 +50,7 @@ class Places:
         alone = nn.Parameter(buffer[:0])
         alone.grad = torch.empty_like(alone)
         gradient = alone.grad
-        self._references_of_gradient = sys.getrefcount(gradient) + 1  # and the argument of `_is_held`
+        self._references_of_gradient = sys.getrefcount(gradient) + 1  # and the argument of `_is_held`, or the list
 
     def look(self) -> tuple[set[int], bool]:
         """Between two sums: the numbers of parameters whose `.grad` is a tensor that the script holds, and whether the
@@ -64,6 +64,17 @@ class Places:
             if gradient is not None and self._is_held(gradient):
                 apart.add(number)
         return apart, keeps
+
+    def are_known(self) -> bool:
+        """Whether anything but `.grad` knows a place, or a view of one."""
+        if _users_of(self._storage) > self._users:
+            return True
+        for number, parameter in enumerate(self._parameters):
+            view = self.views[number]
+            usual = self._references_of_gradient if parameter.grad is view else self._references
+            if sys.getrefcount(view) > usual:
+                return True
+        return False
 
     def _is_held(self, gradient: torch.Tensor) -> bool:
         """Whether anything but `.grad` and the caller knows this tensor or its memory."""

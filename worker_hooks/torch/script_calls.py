@@ -129,6 +129,7 @@ class ScriptCalls:
         """A backward outside `run.backward()` is about to add to the gradients of the batch that its loss is of."""
         if self._in_backward:
             return
+        self._training.sums.complete()
         if self._training.loops.taken.is_open:
             self._training.loops.settle(losses[0])
         if self._training.sums.reduction.kind == "sum" and not self._training.sums.has_local:
@@ -187,7 +188,12 @@ class ScriptCalls:
             self._check_global(optimizer)
             return factor
 
-        self._hooks += StepHooks(optimizer, before_step, partial(self._training.after_step, number)).install()
+        after_step, by_buckets = partial(self._training.after_step, number), None
+        if (late := self._exchange.late) is not None:
+            from worker_hooks.torch.bucket_steps import BucketSteps  # few trainings step so
+
+            by_buckets = BucketSteps(optimizer, self._training.sums, late)
+        self._hooks += StepHooks(optimizer, before_step, after_step, by_buckets).install()
 
     def _check_global(self, optimizer: torch.optim.Optimizer) -> None:
         """Raises TrainingError if a gradient that `optimizer` would step is of this worker alone."""

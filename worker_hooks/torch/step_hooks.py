@@ -3,11 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 
 from dynamix_ps.errors import TrainingError
+
+
+class PartSteps(Protocol):
+    """Makes steps in parts."""
+
+    def begin(self) -> None:
+        """`step()` is about to begin, with its learning rates."""
+
+    def wait(self, reason: str) -> None:
+        """This step is made at once. `reason`: for people."""
+
+    def end(self) -> None:
+        """`step()` is over."""
+
+    def raise_interrupt(self) -> None:
+        """Raises KeyboardInterrupt if Ctrl-C has come while a part of the step was made."""
 
 
 def is_left_out(optimizer: torch.optim.Optimizer) -> bool:
@@ -20,10 +36,18 @@ class StepHooks:
     """The hooks of one optimizer."""
 
     def __init__(
-        self, optimizer: torch.optim.Optimizer, before_step: Callable[[], float], after_step: Callable[[], None]
+        self,
+        optimizer: torch.optim.Optimizer,
+        before_step: Callable[[], float],
+        after_step: Callable[[], None],
+        in_parts: PartSteps | None = None,
     ) -> None:
-        """`before_step` returns the factor on the learning rate of the coming step, or raises TrainingError."""
+        """`before_step` returns the factor on the learning rate of the coming step, or raises TrainingError.
+
+        `in_parts`: takes the steps where gradients may be late.
+        """
         self._optimizer, self._before_step, self._after_step = optimizer, before_step, after_step
+        self._in_parts = in_parts
         self._rates: list[Any] | None = None  # of the script, during a step
 
     def install(self) -> list[Any]:
@@ -37,11 +61,15 @@ class StepHooks:
         closure = kwargs.get("closure", args[1] if len(args) > 1 else None)
         if closure is None:
             self._set_rates()
+            if self._in_parts is not None:
+                self._in_parts.begin()
             return None
 
         def closure_and_check() -> Any:
             loss = closure()
             self._set_rates()  # the closure has called run.backward()
+            if self._in_parts is not None:
+                self._in_parts.wait("step(closure) computes gradients inside of the step")
             return loss
 
         return args[:1], {**kwargs, "closure": closure_and_check}
@@ -57,7 +85,11 @@ class StepHooks:
 
     def _after(self, *_: Any) -> None:
         assert self._rates is not None, "the closure was not called"
+        if self._in_parts is not None:
+            self._in_parts.end()
         for group, rate in zip(self._optimizer.param_groups, self._rates, strict=True):
             group["lr"] = rate
         self._rates = None
         self._after_step()
+        if self._in_parts is not None:
+            self._in_parts.raise_interrupt()

@@ -55,7 +55,7 @@ def watch(watcher: Watcher) -> None:
         _wrap_loops()
         for name in ("register_hook", "register_post_accumulate_grad_hook"):
             _wrap_registration(name)
-        hook = register_optimizer_step_pre_hook(_before_step)
+        hook = register_optimizer_step_pre_hook(before_step)
         _undo.append(hook.remove)
 
 
@@ -77,7 +77,7 @@ def is_in_backward() -> bool:
     return bool(_in_backward)
 
 
-def _before_step(optimizer: torch.optim.Optimizer, *_: Any) -> None:
+def before_step(optimizer: torch.optim.Optimizer, *_: Any) -> None:
     for watcher in tuple(_watchers):
         watcher.sees_step(optimizer)
 

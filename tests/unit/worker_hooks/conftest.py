@@ -7,9 +7,12 @@ from collections.abc import Iterator
 import pytest
 
 from tests.unit.open_trainings import end_trainings
+from worker_hooks.torch import late_gradients
 
 
 @pytest.fixture(autouse=True)
 def trainings_end() -> Iterator[None]:
     yield
     end_trainings()
+    for late in tuple(late_gradients._watching):
+        late.end()

@@ -94,7 +94,7 @@ def test_memory_is_asked_for_before_it_is_used(net: nn.Module, monkeypatch: pyte
 def test_gradients_live_in_the_buckets_until_a_script_keeps_one() -> None:
     run = make_run()
     (model,), (optimizer,) = run.models, run.optimizers
-    parameter, bucket = next(model.parameters()), run.training.sums.exchange._buckets[0]
+    parameter, bucket = next(model.parameters()), run.training.sums.exchange.buckets[0]
     kept = None
     for inputs, targets in run.batches(iterations=6):
         optimizer.zero_grad()

@@ -1,0 +1,272 @@
+"""A step that is taken bucket by bucket is the plain step, bit for bit."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from tests.unit.worker_hooks.late_exchange import LateTraining
+from worker_hooks.process import failure
+from worker_hooks.torch.bucket_steps import KNOWN, refusal
+
+OPTIONS: dict[str, list[dict[str, Any]]] = {
+    "SGD": [{"momentum": 0.9, "nesterov": True}, {"momentum": 0.9, "fused": True}, {"maximize": True}],
+    "Adam": [{"amsgrad": True}, {"fused": True}, {"lr": torch.tensor(0.01)}],
+    "AdamW": [{"fused": True, "amsgrad": True}],
+    "Adagrad": [{"fused": True}, {"lr_decay": 0.1}],
+    "RMSprop": [{"momentum": 0.5, "centered": True}],
+    "NAdam": [{"decoupled_weight_decay": True}],
+    "Muon": [{"nesterov": False}],
+}
+EVERYWHERE: list[dict[str, Any]] = [{}, {"foreach": True}, {"foreach": False, "weight_decay": 0.1}]
+LACKS = {"Muon": {"foreach"}, "Rprop": {"weight_decay"}}
+CASES = [
+    (kind, {name: value for name, value in options.items() if name not in LACKS.get(kind.__name__, ())})
+    for kind in sorted(KNOWN, key=lambda one: one.__name__)
+    for options in [*EVERYWHERE, *OPTIONS.get(kind.__name__, ())]
+]
+
+
+class Net(nn.Module):
+    """Its last layer takes part in every second call, and one is never used."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.layers = nn.ModuleList(
+            [nn.Linear(5, 7, bias=False), nn.Linear(7, 7, bias=False), nn.Linear(7, 3, bias=False)]
+        )
+        self.unused, self.calls = nn.Linear(3, 2, bias=False), 0
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.calls += 1
+        for layer in self.layers[: 2 + self.calls % 2]:
+            x = torch.tanh(layer(x))
+        return x
+
+
+def in_groups(net: Net, kind: Any, options: dict[str, Any]) -> torch.optim.Optimizer:
+    """Two groups, each with a rate of its own; a bucket of two parameters has one of each."""
+    first, second, third = (layer.weight for layer in net.layers)
+    rate = options.get("lr", 0.01)
+    groups = [{"params": [first, third], "lr": rate * 2}, {"params": [second, net.unused.weight]}]
+    optimizer: torch.optim.Optimizer = kind(groups, **{"lr": 0.01, **copy.deepcopy(options)})
+    return optimizer
+
+
+def batches() -> Iterator[torch.Tensor]:
+    generator = torch.Generator().manual_seed(1)
+    return (torch.randn(4, 5, generator=generator) for _ in range(5))
+
+
+def loss_of(net: nn.Module, x: torch.Tensor) -> torch.Tensor:
+    found: torch.Tensor = net(x).square().sum()
+    return found
+
+
+def equal(one: Any, other: Any) -> bool:
+    """Whether all tensors are equal in each bit, and all else too."""
+    if isinstance(one, torch.Tensor):
+        return torch.equal(one, other) and one.dtype == other.dtype
+    if isinstance(one, dict):
+        return one.keys() == other.keys() and all(equal(value, other[key]) for key, value in one.items())
+    if isinstance(one, list | tuple):
+        return len(one) == len(other) and all(map(equal, one, other))
+    return bool(one == other)
+
+
+def state_of(net: nn.Module, optimizer: torch.optim.Optimizer) -> Any:
+    return net.state_dict(), optimizer.state_dict(), [p.grad for p in net.parameters()]
+
+
+@pytest.mark.parametrize(("kind", "options"), CASES, ids=lambda one: getattr(one, "__name__", None) or "-".join(one))
+@pytest.mark.parametrize("bucket_bytes", [1, 150])
+def test_it_is_the_plain_step(kind: Any, options: dict[str, Any], bucket_bytes: int) -> None:
+    plain, net = Net(), Net()
+    expected, optimizer = (in_groups(one, kind, options) for one in (plain, net))
+    training = LateTraining(net, bucket_bytes)
+    parts = counted(training)
+    training.hook(optimizer)
+    for x in batches():
+        expected.zero_grad()
+        loss_of(plain, x).backward()
+        expected.step()
+        optimizer.zero_grad()
+        training.backward(loss_of(net, x))
+        assert training.late
+        optimizer.step()
+        assert equal(state_of(net, optimizer), state_of(plain, expected))
+    assert not training.told and parts, "nothing was made in parts"
+
+
+def counted(training: LateTraining) -> list[str]:
+    """Gets the name of every bucket that was waited for after a part of the step was made."""
+    waited: list[str] = []
+    training.comm.on_wait = lambda name: waited.append(name) if training.has_stepped else None
+    return waited
+
+
+def test_each_bucket_is_stepped_before_the_next_one_is_waited_for() -> None:
+    net = Net()
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    training = LateTraining(net)
+    training.hook(optimizer, factor=3.0)
+    before = [p.detach().clone() for p in net.parameters()]
+    changed: list[list[bool]] = []
+    training.backward(loss_of(net, next(batches())), factor=0.5)
+    training.comm.on_wait = lambda name: changed.append(
+        [not torch.equal(p, old) for p, old in zip(net.parameters(), before, strict=True)]
+    )
+    optimizer.step()
+    assert [sum(one) for one in changed] == [0, 0, 1, 2], "the unused layer is the first"
+    assert optimizer.param_groups[0]["lr"] == 0.1
+    gradient = net.layers[0].weight.grad
+    assert gradient is not None and torch.allclose(net.layers[0].weight, before[0] - 3.0 * 0.1 * gradient)
+
+
+def test_optimizers_step_one_after_the_other() -> None:
+    plain, net = Net(), Net()
+    training = LateTraining(net)
+    pairs = [[torch.optim.Adam(list(one.parameters())[at : at + 2], lr=0.1) for at in (0, 2)] for one in (plain, net)]
+    for optimizer in pairs[1]:
+        training.hook(optimizer)
+    for x in batches():
+        loss_of(plain, x).backward()
+        training.backward(loss_of(net, x))
+        for number in (0, 1):
+            pairs[0][number].step()
+            pairs[1][number].step()
+            assert len(training.late) == (2, 0)[number], "each waits for its own"
+        plain.zero_grad()
+        net.zero_grad()
+        assert equal(net.state_dict(), plain.state_dict())
+
+
+class Own(torch.optim.SGD):
+    """Of the script."""
+
+
+def with_hook(net: nn.Module) -> torch.optim.Optimizer:
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    optimizer.register_step_pre_hook(lambda *_: None)
+    return optimizer
+
+
+def with_own_class(net: nn.Module) -> torch.optim.Optimizer:
+    net.layers[0].weight = SpecialParameter(net.layers[0].weight.detach())  # type: ignore[union-attr,index]
+    return torch.optim.SGD(net.parameters(), lr=0.1)
+
+
+class SpecialParameter(nn.Parameter):
+    pass
+
+
+@pytest.mark.parametrize(
+    ("make", "reason"),
+    [
+        (lambda net: Own(net.parameters(), lr=0.1), "no optimizer of torch.optim"),
+        (with_hook, "hooks of the script"),
+        (with_own_class, "parameters of several kinds"),
+    ],
+)
+def test_where_it_might_differ_it_waits_for_all_and_says_so_once(
+    make: Callable[[nn.Module], torch.optim.Optimizer], reason: str
+) -> None:
+    net = Net()
+    optimizer = make(net)
+    training = LateTraining(net)
+    parts = counted(training)
+    training.hook(optimizer)
+    assert reason in refusal(optimizer)
+    for x in batches():
+        optimizer.zero_grad()
+        training.backward(loss_of(net, x))
+        optimizer.step()
+    assert not parts and len(training.told) == 1 and reason in training.told[0]
+    assert all(p.isfinite().all() for p in net.parameters())
+
+
+def test_steps_that_can_be_differentiated_are_made_at_once() -> None:
+    assert "differentiable" in refusal(torch.optim.SGD(Net().parameters(), lr=0.1, differentiable=True))
+
+
+def test_a_closure_computes_all_gradients_first() -> None:
+    plain, net = Net(), Net()
+    expected, optimizer = (torch.optim.Adam(one.parameters(), lr=0.1) for one in (plain, net))
+    training = LateTraining(net)
+    training.hook(optimizer)
+    for x in batches():
+        expected.zero_grad()
+        loss_of(plain, x).backward()
+        expected.step()
+
+        def closure(x: torch.Tensor = x) -> torch.Tensor:
+            optimizer.zero_grad()
+            loss = loss_of(net, x)
+            training.backward(loss)
+            return loss
+
+        optimizer.step(closure)
+    assert equal(net.state_dict(), plain.state_dict())
+    assert len(training.told) == 1 and "closure" in training.told[0]
+
+
+def test_ctrl_c_waits_for_the_end_of_the_step() -> None:
+    plain, net = Net(), Net()
+    expected, optimizer = (torch.optim.Adam(one.parameters(), lr=0.1) for one in (plain, net))
+    training, x = LateTraining(net), next(batches())
+    training.hook(optimizer)
+    loss_of(plain, x).backward()
+    expected.step()
+    training.backward(loss_of(net, x))
+    presses = iter([False, False, True])
+
+    def press(name: str) -> None:
+        if next(presses, False):
+            raise KeyboardInterrupt
+
+    training.comm.on_wait = press
+    with pytest.raises(KeyboardInterrupt):
+        optimizer.step()
+    assert equal(state_of(net, optimizer), state_of(plain, expected))
+
+
+def test_before_the_first_part_ctrl_c_ends_the_step() -> None:
+    net = Net()
+    optimizer = torch.optim.Adam(net.parameters(), lr=0.1)
+    training, before = LateTraining(net), copy.deepcopy(net.state_dict())
+    training.hook(optimizer)
+    training.backward(loss_of(net, next(batches())))
+
+    def press(name: str) -> None:
+        raise KeyboardInterrupt
+
+    training.comm.on_wait = press
+    with pytest.raises(KeyboardInterrupt):
+        optimizer.step()
+    assert equal(net.state_dict(), before)
+
+
+def test_the_second_ctrl_c_ends_the_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    def end() -> None:
+        raise SystemExit(130)
+
+    monkeypatch.setattr(failure, "end_now", end)
+    net = Net()
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    training = LateTraining(net)
+    training.hook(optimizer)
+    training.backward(loss_of(net, next(batches())))
+
+    def press(name: str) -> None:
+        if training.has_stepped:
+            raise KeyboardInterrupt
+
+    training.comm.on_wait = press
+    with pytest.raises(SystemExit):
+        optimizer.step()
