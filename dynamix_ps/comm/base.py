@@ -44,6 +44,7 @@ class Comm(ABC):
         late: this worker is a joiner. It takes part in no sum before `adopt` has given it what the others know.
         on_sum: gets the number of the buffer and the values of a sum when a wait for it has returned true. They are
             to be used before it returns.
+        first_needed_first: of sums that are under way, those that were pushed last are there first.
         least_bucket_bytes: a buffer with fewer is not worth a sum of its own, where it can travel with others; the
             same on all workers.
         sends_again: a pushed buffer may be sent again before its sum is complete. `push_pull` copies the buffer for
@@ -54,6 +55,7 @@ class Comm(ABC):
     rank: int
     size: int
     degradations: tuple[str, ...] = ()
+    first_needed_first = False
     least_bucket_bytes = sys.maxsize
     on_degraded: Callable[[str], None] = log.warning
     elastic: WorkerPlane | None = None

@@ -145,7 +145,7 @@ class LateBuckets:
     """Buckets whose sums come after that of the trailer: those of one iteration, and then of the next one.
 
     Attributes:
-        due: what happens with each once its sum is there; in the order in which the sums have begun.
+        due: what happens with each once its sum is there; in the order in which sums are expected.
         has_stepped: an optimizer has changed weights by this sum.
         arriving: held while one arrives: a thread of the script may want a gradient, too.
     """
@@ -164,7 +164,11 @@ class LateBuckets:
         with self.arriving:
             if bucket in self.due:
                 wait()
-                self.due.pop(bucket)()
+                try:
+                    self.due.pop(bucket)()
+                except BaseException:  # Ctrl-C
+                    self.due[bucket] = _half_done
+                    raise
                 if not self.due:
                     self.end()
 
@@ -174,6 +178,10 @@ class LateBuckets:
 
 def _nothing() -> None:
     """For sums that do not become the gradients of the model."""
+
+
+def _half_done() -> None:
+    raise TrainingError("the script was interrupted while it got its gradients, and goes on; end it after Ctrl-C")
 
 
 class GradientExchange:
@@ -274,12 +282,12 @@ class GradientExchange:
         if trailer_alone and self.late is not None:
             *late, last = self.buckets
             awaited = [last]
-            self.late.begin(late)
+            self.late.begin(late[::-1] if self._comm.first_needed_first else late)
         self._wait([bucket.handle for bucket in awaited], on_slow)
         return self.trailer.read(self.buckets[-1].read_trailer())
 
     def late_buckets(self) -> list[Bucket]:
-        """In the order in which their sums have begun."""
+        """In the order in which their sums are expected."""
         return list(self.late.due) if self.late is not None else []
 
     def arrive(self, bucket: Bucket, on_slow: Callable[[float], None]) -> None:
@@ -329,7 +337,8 @@ class GradientExchange:
     def clear(self) -> None:
         """After `deliver`: the gradients of the model are zeros."""
         for bucket in self.buckets:
-            bucket.clear()
+            if bucket.parameters:
+                bucket.clear()
 
     def squared_norm(self) -> float:
         """|g|^2 of the global gradient, after `deliver`."""

@@ -47,6 +47,7 @@ class BucketSteps:
         if reason := refusal(self._optimizer):
             self.wait(reason)
             return
+        self._away.clear()  # of a step that was interrupted
         *earlier, last = self._parts()
         for bucket, groups in earlier:
             self._arrive(bucket)

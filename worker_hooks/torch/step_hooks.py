@@ -62,7 +62,11 @@ class StepHooks:
         if closure is None:
             self._set_rates()
             if self._in_parts is not None:
-                self._in_parts.begin()
+                try:
+                    self._in_parts.begin()
+                except BaseException:
+                    self._restore_rates()
+                    raise
             return None
 
         def closure_and_check() -> Any:
@@ -84,12 +88,15 @@ class StepHooks:
                 group["lr"] = group["lr"] * factor  # for this step; a scheduler never sees it
 
     def _after(self, *_: Any) -> None:
-        assert self._rates is not None, "the closure was not called"
         if self._in_parts is not None:
             self._in_parts.end()
-        for group, rate in zip(self._optimizer.param_groups, self._rates, strict=True):
-            group["lr"] = rate
-        self._rates = None
+        self._restore_rates()
         self._after_step()
         if self._in_parts is not None:
             self._in_parts.raise_interrupt()
+
+    def _restore_rates(self) -> None:
+        assert self._rates is not None, "the closure was not called"
+        for group, rate in zip(self._optimizer.param_groups, self._rates, strict=True):
+            group["lr"] = rate
+        self._rates = None

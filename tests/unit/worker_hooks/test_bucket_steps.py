@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch import nn
 
+from dynamix_ps.errors import TrainingError
 from tests.unit.worker_hooks.late_exchange import LateTraining
 from worker_hooks.process import failure
 from worker_hooks.torch.bucket_steps import KNOWN, refusal
@@ -111,19 +112,23 @@ def counted(training: LateTraining) -> list[str]:
     return waited
 
 
-def test_each_bucket_is_stepped_before_the_next_one_is_waited_for() -> None:
+@pytest.mark.parametrize("first_needed_first", [False, True])
+def test_each_bucket_is_stepped_before_the_next_one_is_waited_for(first_needed_first: bool) -> None:
     net = Net()
     optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
     training = LateTraining(net)
+    training.comm.first_needed_first = first_needed_first
     training.hook(optimizer, factor=3.0)
     before = [p.detach().clone() for p in net.parameters()]
     changed: list[list[bool]] = []
+    layers = [0, 1, 2] if first_needed_first else [2, 1, 0]
     training.backward(loss_of(net, next(batches())), factor=0.5)
     training.comm.on_wait = lambda name: changed.append(
         [not torch.equal(p, old) for p, old in zip(net.parameters(), before, strict=True)]
     )
     optimizer.step()
-    assert [sum(one) for one in changed] == [0, 0, 1, 2], "the unused layer is the first"
+    in_turn = [[number in layers[:done] for number in range(3)] for done in range(4)]
+    assert [one[:3] for one in changed] == (in_turn if first_needed_first else [[False] * 3, *in_turn[:3]])
     assert optimizer.param_groups[0]["lr"] == 0.1
     gradient = net.layers[0].weight.grad
     assert gradient is not None and torch.allclose(net.layers[0].weight, before[0] - 3.0 * 0.1 * gradient)
@@ -239,8 +244,8 @@ def test_ctrl_c_waits_for_the_end_of_the_step() -> None:
 def test_before_the_first_part_ctrl_c_ends_the_step() -> None:
     net = Net()
     optimizer = torch.optim.Adam(net.parameters(), lr=0.1)
-    training, before = LateTraining(net), copy.deepcopy(net.state_dict())
-    training.hook(optimizer)
+    training, before = LateTraining(net), copy.deepcopy((net.state_dict(), optimizer.state_dict()))
+    training.hook(optimizer, factor=3.0)
     training.backward(loss_of(net, next(batches())))
 
     def press(name: str) -> None:
@@ -249,7 +254,7 @@ def test_before_the_first_part_ctrl_c_ends_the_step() -> None:
     training.comm.on_wait = press
     with pytest.raises(KeyboardInterrupt):
         optimizer.step()
-    assert equal(net.state_dict(), before)
+    assert equal((net.state_dict(), optimizer.state_dict()), before)
 
 
 def test_the_second_ctrl_c_ends_the_process(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -270,3 +275,19 @@ def test_the_second_ctrl_c_ends_the_process(monkeypatch: pytest.MonkeyPatch) -> 
     training.comm.on_wait = press
     with pytest.raises(SystemExit):
         optimizer.step()
+
+
+def test_gradients_that_ctrl_c_has_cut_short_are_not_used() -> None:
+    net = Net()
+    training = LateTraining(net)
+    training.backward(loss_of(net, next(batches())), factor=2.0)
+    bucket = training.late[0]
+
+    def press(factor: float) -> None:
+        raise KeyboardInterrupt
+
+    bucket.scale = press  # type: ignore[method-assign]
+    with pytest.raises(KeyboardInterrupt):
+        training.sums.complete()
+    with pytest.raises(TrainingError, match="interrupted while it got its gradients"):
+        print([p.grad for p in net.parameters()])
