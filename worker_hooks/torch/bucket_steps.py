@@ -8,6 +8,7 @@ one: the gradients of the others are away then.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -104,8 +105,9 @@ class BucketSteps:
                 self._interrupt = interrupt
 
     def _step(self, groups: list[list[Any]]) -> None:
-        with _in_groups(self._optimizer, groups):
-            type(self._optimizer).step.__wrapped__(self._optimizer)  # type: ignore[attr-defined]  # without hooks
+        step = inspect.unwrap(type(self._optimizer).step)  # without hooks, and what dynamo wants around a step
+        with torch.no_grad(), _in_groups(self._optimizer, groups):
+            step(self._optimizer)
 
 
 @contextmanager
