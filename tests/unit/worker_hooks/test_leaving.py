@@ -60,8 +60,8 @@ def train(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., tupl
         monkeypatch.setattr(TERMINATION, "leaving", False)
         receive = run.training.sums.exchange.receive
 
-        def of_all(on_slow: Callable[[float], None]) -> GlobalView:
-            view, now = receive(on_slow), run.training.now
+        def of_all(on_slow: Callable[[float], None], trailer_alone: bool) -> GlobalView:
+            view, now = receive(on_slow, trailer_alone), run.training.now
             iteration = now.batch.iteration
             gone = {one for left in seen.told for one in left} | (lost[1] if iteration >= lost[0] else set())
             there = [rank for rank in range(len(SIZES)) if rank not in gone]
