@@ -6,7 +6,7 @@
     bed              runs on the test bed or its recordings, beside the simulator, rehearsals and each other
     membership       jobs whose workers come and go
     faults           faults in real runs
-    wire_precision   the accuracy that half precision on the wire costs
+    wire_precision   the accuracy that fewer bytes on the wire cost
     frameworks       trainings in Lightning, accelerate and transformers against their bars
     published        the tables that README and docs/results.md print, from the raw tables
 

@@ -1,9 +1,9 @@
-"""What does half precision on the wire cost in accuracy? One process, four simulated workers, real training.
+"""What do fewer bytes on the wire cost in accuracy? One process, four simulated workers, real training.
 
     python -m benchmarks.studies.wire_precision [--limit-s SECONDS]
 
 Every worker computes the gradient of its quarter of the global batch, divided by the number of workers. Then the
-gradients are exchanged in one of four ways:
+gradients are exchanged in one of these ways:
 
     float32             the sum, in the order of ranks
     float32 reversed    the same sum in the reverse order: only the last bits differ. A control: this is how much two
@@ -11,8 +11,12 @@ gradients are exchanged in one of four ways:
     bf16                every worker sends bf16(g); the sum is made in float32; all receive bf16(sum)
     bf16 with feedback  as bf16, and every worker adds what its rounding left out to its next gradient:
                         c = g + e, it sends bf16(c), e = c - bf16(c) (error feedback, arXiv 1901.09847)
+    bf16, feedback at both ends   the same, and the server adds what its rounding left out to its next sum: what
+                        `cluster: {wire: bf16}` does
+    int8, feedback at both ends   the same with int8: what `cluster: {wire: int8}` does
 
-bf16(x) rounds to the nearest, ties to even, as torch's `.to(bfloat16)` does. All ways have the same seeds for weights
+bf16(x) rounds to the nearest, ties to even, as torch's `.to(bfloat16)` does. int8(x) rounds to the nearest multiple of
+1/127 of the largest magnitude of 256 neighbouring values. All ways have the same seeds for weights
 and order of samples, the same number of samples, and a learning rate that falls linearly to zero, so that the last
 steps scatter little. The table has differences from float32, paired by seed.
 
@@ -44,11 +48,12 @@ from dynamix_ps.errors import UsageError
 from worker_hooks.sampling.sampler import Cursor, GlobalSampler
 
 WORKERS, BATCH, MOMENTUM = 4, 48, 0.9  # BATCH: of each worker
+BLOCK = 256  # values of int8 that have one step
 SEEDS = 5
 FIGURES = ("accuracy", "loss", "error")
 REFERENCE = "float32"
 
-Exchange = Callable[[torch.Tensor], torch.Tensor]  # gradients (workers, values) to their sum, on the wire
+Exchange = Callable[[torch.Tensor], torch.Tensor]  # gradients (workers, values) to their sum, or to what travels
 Key = tuple[str, str, int]  # task, wire, seed
 Row = dict[str, Any]
 
@@ -78,6 +83,15 @@ def rounded(values: torch.Tensor) -> torch.Tensor:
     return values.to(torch.bfloat16).to(torch.float32)
 
 
+def in_steps(values: torch.Tensor) -> torch.Tensor:
+    """float32 values (..., values) as they arrive when they travel as int8."""
+    count = values.shape[-1]
+    blocks = torch.nn.functional.pad(values, (0, -count % BLOCK)).view(*values.shape[:-1], -1, BLOCK)
+    step = blocks.abs().amax(-1, keepdim=True) / 127
+    steps = (blocks / step.clamp_min(torch.finfo().tiny)).round()
+    return (steps * step).flatten(-2)[..., :count]
+
+
 def as_float32(gradients: torch.Tensor) -> torch.Tensor:
     return summed(gradients)
 
@@ -86,21 +100,23 @@ def as_float32_reversed(gradients: torch.Tensor) -> torch.Tensor:
     return summed(gradients.flip(0))
 
 
-def as_bf16(gradients: torch.Tensor) -> torch.Tensor:
-    return rounded(summed(rounded(gradients)))
+class Feedback:
+    """A rounding that makes up later for what it has left out."""
 
-
-class AsBf16WithFeedback:
-    """bf16 in which every worker sends later what its rounding has left out."""
-
-    def __init__(self) -> None:
+    def __init__(self, rounding: Exchange) -> None:
+        self._rounding = rounding
         self._left_out: torch.Tensor | float = 0.0
 
-    def __call__(self, gradients: torch.Tensor) -> torch.Tensor:
-        corrected = gradients + self._left_out
-        pushed = rounded(corrected)
-        self._left_out = corrected - pushed
-        return rounded(summed(pushed))
+    def __call__(self, values: torch.Tensor) -> torch.Tensor:
+        corrected = values + self._left_out
+        sent = self._rounding(corrected)
+        self._left_out = corrected - sent
+        return sent
+
+
+def through(workers: Exchange, server: Exchange) -> Exchange:
+    """The sum of what workers round, as the server rounds it."""
+    return lambda gradients: server(summed(workers(gradients)))
 
 
 def summed(parts: torch.Tensor) -> torch.Tensor:
@@ -114,8 +130,10 @@ def summed(parts: torch.Tensor) -> torch.Tensor:
 WIRES: dict[str, Callable[[], Exchange]] = {
     REFERENCE: lambda: as_float32,
     "float32 reversed": lambda: as_float32_reversed,
-    "bf16": lambda: as_bf16,
-    "bf16 with feedback": AsBf16WithFeedback,
+    "bf16": lambda: through(rounded, rounded),
+    "bf16 with feedback": lambda: through(Feedback(rounded), rounded),
+    "bf16, feedback at both ends": lambda: through(Feedback(rounded), Feedback(rounded)),
+    "int8, feedback at both ends": lambda: through(Feedback(in_steps), Feedback(in_steps)),
 }
 
 

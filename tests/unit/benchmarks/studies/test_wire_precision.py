@@ -1,4 +1,4 @@
-"""What the study of half precision on the wire computes, and that it goes on where it stopped."""
+"""What the study of fewer bytes on the wire computes, and that it goes on where it stopped."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from benchmarks.studies import wire_precision
-from benchmarks.studies.wire_precision import WIRES, AsBf16WithFeedback, Task, as_bf16, difference, rounded, summed
+from benchmarks.studies.wire_precision import WIRES, Task, difference, in_steps, rounded, summed
 from dynamix_ps.errors import UsageError
 
 TOY = {"digits": Task("digits", "mlp", 0.05, 2)}
@@ -21,17 +21,33 @@ def test_rounding_goes_to_the_nearest_and_ties_to_even() -> None:
     assert rounded(values).tolist() == [1, 1 + 2 * step, 1 + step, -1]
 
 
+def test_int8_rounds_to_steps_of_each_block() -> None:
+    values = torch.cat(
+        [torch.linspace(-127, 127, 255), torch.tensor([0.4]), torch.tensor([0.127, 0.0004, 0.0006, -0.127])]
+    )
+    expected = torch.cat([torch.linspace(-127, 127, 255), torch.tensor([0.0]), torch.tensor([0.127, 0, 0.001, -0.127])])
+    torch.testing.assert_close(in_steps(values), expected)
+    assert not in_steps(torch.zeros(2, 300)).any()
+
+
 def test_bf16_sums_in_float32_and_rounds_the_answer() -> None:
     parts = torch.tensor([[256.0], [1.0], [1.0], [0.001]])
-    assert as_bf16(parts).item() == 258  # in bf16, 256 + 1 would stay 256
+    assert WIRES["bf16"]()(parts).item() == 258  # in bf16, 256 + 1 would stay 256
     assert summed(parts).item() == pytest.approx(258.001)
 
 
 def test_feedback_sends_later_what_rounding_has_left_out() -> None:
-    exchange, gradient = AsBf16WithFeedback(), torch.tensor([[1 + 2**-9]])
-    total = sum(exchange(gradient).item() for _ in range(400))
-    assert total == pytest.approx(400 * (1 + 2**-9), abs=2**-7)
-    assert as_bf16(gradient).item() == 1  # for ever
+    gradient = torch.tensor([[1 + 2**-9]])
+    for wire in ("bf16 with feedback", "bf16, feedback at both ends"):
+        exchange = WIRES[wire]()
+        assert sum(exchange(gradient).item() for _ in range(400)) == pytest.approx(400 * (1 + 2**-9), abs=2**-7)
+    assert WIRES["bf16"]()(gradient).item() == 1  # for ever
+
+
+def test_servers_send_later_what_rounding_their_sums_has_left_out() -> None:
+    exchange, gradients = WIRES["int8, feedback at both ends"](), torch.tensor([[1.0, 0.0], [0.0, 0.3], [0.0, 0.001]])
+    total = sum((exchange(gradients) for _ in range(400)), torch.zeros(2))
+    assert (total - 400 * gradients.sum(0)).abs().max() < 0.02
 
 
 def test_differences_are_paired() -> None:
@@ -45,7 +61,7 @@ def test_differences_are_paired() -> None:
 def test_a_second_call_trains_what_is_missing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ["--out", str(tmp_path), "--seeds", "2"]
     wire_precision.main([*arguments, "--limit-s", "0"], TOY)
-    assert "8 trainings are left" in capsys.readouterr().out
+    assert "12 trainings are left" in capsys.readouterr().out
     wire_precision.main(arguments, TOY)
     first = (tmp_path / "wire-precision.csv").read_text()
     assert capsys.readouterr().out.count("digits, bf16, seed") == 2
