@@ -66,10 +66,12 @@ def headline(summary: dict[str, Any]) -> list[str]:
 
 
 def _gained(summary: dict[str, Any]) -> Iterable[tuple[str, str]]:
-    """What was gained in samples per second, and if the global batch has changed, in progress."""
+    """What was gained in samples per second, and if the global batch has changed, in progress; what could be."""
     yield "gain", summary["gain"]["text"]
     if summary["gain"]["progress"]:
         yield "progress", summary["gain"]["progress"]
+    if summary["fewer_bytes"]:
+        yield "fewer bytes", summary["fewer_bytes"]
 
 
 def _result(summary: dict[str, Any]) -> str:

@@ -47,8 +47,12 @@ class TrafficLedger:
     @property
     def within_one_host(self) -> bool:
         """Whether connections are known, and all of them lead to where they come from: no network is between roles."""
-        ends = [ends for flows in self.flows.values() for ends in flows]
-        return bool(ends) and all(_host(local) == _host(remote) for local, remote in ends)
+        return any(self.flows.values()) and not self.between_hosts
+
+    @property
+    def between_hosts(self) -> bool:
+        """Whether a connection is known to lead to another host."""
+        return any(_host(local) != _host(remote) for flows in self.flows.values() for local, remote in flows)
 
     def of_worker(self, rank: int) -> WorkerTraffic:
         """Both directions of one worker, joined with the other side's reports by the ends of each connection.

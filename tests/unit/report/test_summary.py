@@ -390,6 +390,26 @@ def test_within_one_host_the_page_has_no_network(folder: RunFolder) -> None:
     assert "| worker | sums | CPU | held back by quota |" in page and "| 0 | 25.0 MB/s | 50.00 % | - |" in page
 
 
+@pytest.mark.parametrize(
+    ("exposed_s", "server", "wire", "told"),
+    [(0.3, "b:2", "float32", True), (0.1, "b:2", "float32", False), (0.3, "a:2", "float32", False)]
+    + [(0.3, "b:2", wire, False) for wire in ("bf16", "int8")],
+)
+def test_where_workers_wait_for_the_network_the_summary_says_what_fewer_bytes_would_save(
+    folder: RunFolder, exposed_s: float, server: str, wire: str, told: bool
+) -> None:
+    for rank in (0, 1):
+        append(folder.worker_file(rank), started(rank), window(rank, 0, duration_s=1.0, push_pull_s=exposed_s))
+    append(folder.role_file("worker-0"), role("worker-0", [flow("a:1", server, bytes_out=2e6)]))
+    run = config(2)
+    run = run.model_copy(update={"cluster": run.cluster.model_copy(update={"wire": wire})})
+    summary = write_summary(folder, run, GOOD)
+    says = "waited for the network in 30 % of the time; `wire: bf16` in section cluster halves the bytes and would save"
+    for text in ("\n".join(headline(summary)), folder.summary_md.read_text()):
+        assert (f"{says} about 15 % of the time" in text) == told
+        assert ("wire" in text) == told
+
+
 def test_noise_scale_is_that_of_smoothed_parts(folder: RunFolder) -> None:
     lines = [window(0, n, noise_variance=v, noise_signal=s) for n, (v, s) in enumerate([(100.0, 2.0), (-20.0, 1.0)])]
     append(folder.worker_file(0), started(0), *lines)
