@@ -4,12 +4,13 @@
 
 Two workers on two hosts, each with a server, over links of 200 Mbit/s. In blocks that alternate within the same
 processes: `alone`, an iteration that exchanges nothing; `sum`, the sum of the gradient at once while nothing computes;
-`ours`, the exchange of the hook; `large`, the same in buckets as on a fast link; `gloo`, torch's
-DistributedDataParallel. The time of a block is that of its slowest worker.
+`ours`, the exchange of the hook; `large`, the same in buckets as on a fast link; `bf16` and `int8`, the same with
+`cluster.wire`; `gloo`, torch's DistributedDataParallel. The time of a block is that of its slowest worker.
 
 `exposed` is `ours` over the larger of `alone` and `sum`: 1 means that the shorter part is hidden behind the longer one.
-`over_large` is what small buckets gain. Ratios are medians over neighbouring blocks. All hosts share the cores of this
-machine, so sums slow computing down, which they do less on machines of their own.
+`over_large` is what small buckets gain, `bf16_over_ours` and `int8_over_ours` what fewer bytes gain. Ratios are medians
+over neighbouring blocks. All hosts share the cores of this machine, so sums slow computing down, which they do less on
+machines of their own.
 """
 
 from __future__ import annotations
@@ -32,7 +33,8 @@ from benchmarks.testbed import Bed, Link, permitted
 from benchmarks.testbed.byteps_roles import OURS, on_bed
 
 CASES = ("vgg11:8", "vgg11:32", "cnn:64")
-SYSTEMS = ("alone", "sum", "ours", "large", "gloo")
+SYSTEMS = ("alone", "sum", "ours", "large", "bf16", "int8", "gloo")
+RATIOS = ("exposed", "over_large", "bf16_over_ours", "int8_over_ours", "over_gloo")
 RATE_BITS_PER_S = 200e6
 WORKERS = 2
 
@@ -83,6 +85,8 @@ def summary(blocks: dict[str, list[tuple[float, float]]]) -> dict[str, Any]:
         "cpu_s": {system: statistics.median(block[1] for block in measured) for system, measured in blocks.items()},
         "exposed": ratio(ms["ours"], longer),
         "over_large": ratio(ms["ours"], ms["large"]),
+        "bf16_over_ours": ratio(ms["bf16"], ms["ours"]),
+        "int8_over_ours": ratio(ms["int8"], ms["ours"]),
         "over_gloo": ratio(ms["ours"], ms["gloo"]),
     }
 
@@ -90,13 +94,14 @@ def summary(blocks: dict[str, list[tuple[float, float]]]) -> dict[str, Any]:
 def table(rows: list[dict[str, Any]]) -> Table:
     result = Table(title=f"iterations on two hosts at 200 Mbit/s, {machine_name()}", box=None, pad_edge=False)
     result.add_column("model:batch")
-    for column in (*(f"{system}\nms" for system in SYSTEMS), "exposed", "over\nlarge", "over\ngloo"):
+    titles = (name.replace("_over", "\nover").replace("over_", "over\n") for name in RATIOS)
+    for column in (*(f"{system}\nms" for system in SYSTEMS), *titles):
         result.add_column(column, justify="right")
     for row in rows:
         result.add_row(
             f"{row['model']}:{row['batch']}",
             *(f"{row[f'{system}_ms']:.0f}" for system in SYSTEMS),
-            *(f"{row[ratio]:.2f}" for ratio in ("exposed", "over_large", "over_gloo")),
+            *(f"{row[ratio]:.2f}" for ratio in RATIOS),
         )
     return result
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import itertools
 import json
+import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -22,6 +23,7 @@ from benchmarks.parts.processes.comm_worker import Batches, Step, both_planes, m
 from benchmarks.parts.processes.roles import LIMIT_S
 from benchmarks.workloads.models import count_parameters, make_model
 from dynamix_ps.comm import Comm
+from dynamix_ps.config import variables
 
 SHAPES = {"vgg11": (3, 32, 32), "cnn": (1, 28, 28)}
 BATCHES = 3
@@ -56,10 +58,16 @@ def systems_of(model: str, batch: int, comm: Comm) -> dict[str, Callable[[], obj
     by_link, comm.least_bucket_bytes = comm.least_bucket_bytes, sys.maxsize
     large, _ = make_ours(f"{name}.large", *fresh(), data, comm)  # buckets as on a fast link
     comm.least_bucket_bytes = by_link
+    coded = {}
+    for wire in ("bf16", "int8"):
+        os.environ[variables.WIRE] = wire
+        coded[wire], _ = make_ours(f"{name}.{wire}", *fresh(), data, comm)
+    del os.environ[variables.WIRE]
     gloo, _ = make_gloo(*fresh(), data)
     return {
         "ours": numbered(ours),
         "large": numbered(large),
+        **{wire: numbered(step) for wire, step in coded.items()},
         "gloo": numbered(gloo),
         "alone": numbered(make_plain(*fresh(), data)),
         "sum": one_sum(count_parameters(fresh()[0]), comm, f"sum.{name}"),

@@ -7,7 +7,7 @@ import io
 import pytest
 from rich.console import Console
 
-from benchmarks.parts.overlap import summary, table
+from benchmarks.parts.overlap import RATIOS, summary, table
 
 
 def test_an_iteration_is_compared_with_the_longer_of_its_parts_in_the_same_block() -> None:
@@ -16,10 +16,12 @@ def test_an_iteration_is_compared_with_the_longer_of_its_parts_in_the_same_block
         "sum": [(20.0, 0.2), (20.0, 0.2)],
         "ours": [(22.0, 0.3), (36.0, 0.3)],
         "large": [(44.0, 0.3), (72.0, 0.3)],
+        "bf16": [(11.0, 0.3), (27.0, 0.3)],
+        "int8": [(11.0, 0.3), (9.0, 0.3)],
         "gloo": [(44.0, 0.5), (36.0, 0.7)],
     }
     row = {"model": "cnn", "batch": 64, **summary(blocks)}
-    assert [row[name] for name in ("exposed", "over_large", "over_gloo")] == pytest.approx([1.15, 0.5, 0.75])
+    assert [row[name] for name in RATIOS] == pytest.approx([1.15, 0.5, 0.625, 0.375, 0.75])
     assert row["cpu_s"]["gloo"] == pytest.approx(0.6)
     output = io.StringIO()
     Console(width=100, file=output).print(table([row]))
@@ -29,8 +31,12 @@ def test_an_iteration_is_compared_with_the_longer_of_its_parts_in_the_same_block
         "20",
         "29",
         "58",
+        "19",
+        "10",
         "40",
         "1.15",
         "0.50",
+        "0.62",
+        "0.38",
         "0.75",
     ]
