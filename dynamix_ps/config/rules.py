@@ -165,8 +165,6 @@ def _wire(config: Config) -> Iterator[BrokenRule]:
     elif config.data_plane.is_ring and config.is_elastic:
         message = "cannot be sent again after a loss over a ring; remove it or elastic.min_workers, or use comm: byteps"
         yield BrokenRule(path, message, config.cluster.wire, (("elastic", "min_workers"), ("comm",)))
-    elif config.data_plane.has_servers and config.cluster.wire == "int8":
-        yield BrokenRule(path, "is for comm: gloo alone; use bf16", config.cluster.wire, (("comm",),))
 
 
 def _learning_rate(config: Config) -> Iterator[BrokenRule]:

@@ -192,10 +192,10 @@ class Cluster(_Section):
     A list: one entry per server, in the order of their names server-0, server-1 and so on.
     """
     wire: Literal["float32", "bf16", "int8"] = "float32"
-    """How float32 gradients travel, with `comm: byteps` or `gloo`. They are summed in float32 either way.
+    """How float32 gradients travel, with `comm: byteps` or `gloo`. They are summed in float32 in any case.
 
-    `bf16`: rounded to bfloat16, in half the bytes. `int8`: in a quarter, as integers with a scale for every 256 values;
-    `comm: gloo` alone has it. What rounding leaves out is added to the next gradients.
+    `bf16`: rounded to bfloat16, in half the bytes. `int8`: rounded to 1/127 of the largest of 256 neighbouring values,
+    in a quarter of the bytes. What rounding leaves out is added to the next gradients, and by servers to the next sums.
     """
     workers: Annotated[
         tuple[WorkerSection, ...],

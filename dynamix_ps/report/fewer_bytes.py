@@ -14,7 +14,10 @@ def fewer_bytes_text(state: RunState, config: Config) -> str:
     A sum takes e + h, of which h is hidden behind computing, and workers wait for e. With half the bytes they wait for
     max((e + h) / 2 - h, 0): at least e / 2 is saved, but for the part of e that is round trips.
     """
-    if config.cluster.wire != "float32" or not config.data_plane.has_servers or not state.traffic.between_hosts:
+    as_it_is = config.cluster.wire != "float32" or (
+        config.data_plane.is_ring and config.is_elastic
+    )  # see config/rules.py
+    if as_it_is or not state.traffic.between_hosts:
         return ""
     totals = [worker.totals for worker in state.workers.values()]
     duration_s = sum(of_worker.get("duration", 0.0) for of_worker in totals)

@@ -81,7 +81,7 @@ class Bucket(ABC):
     memory: NDArray[Any] | None = None  # of `buffer`, if the data plane has allocated it
     size_bytes: int
     trailer_begin: int  # values before the trailer
-    rounded: int  # values at the beginning that are gradients: they may travel in half precision
+    rounded: int  # values at the beginning that are gradients: they may travel in fewer bytes
     parameters: Sequence[Any]  # none: it is that of the trailer alone
     present: NDArray[np.bool_]  # shape (len(parameters),), when it is sent: this worker has a gradient
     in_place = False  # the gradients of all parameters are where the sum arrives, so that none is to be delivered

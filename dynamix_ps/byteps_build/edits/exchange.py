@@ -11,6 +11,7 @@ _ELASTIC = "test_workers_lost.py"
 _ADDED = (
     "3rdparty/ps-lite/include/ps/pieces.h",
     "byteps/common/sums.h",
+    "byteps/common/wire.h",
     "byteps/common/segment.h",
     "byteps/common/host_push.h",
     "byteps/common/host_sum.h",

@@ -53,8 +53,8 @@ class ElasticExchange : public Exchange {
     }
     pushed.open = true;
     pushed.sum = sum;
-    pushed.narrowed.assign(buffer.servers.size(), false);
-    pushed.received.resize(buffer.halves.size());
+    pushed.coded.assign(buffer.servers.size(), false);
+    pushed.received.resize(buffer.codes.size());
     Assign(number, buffer);
     pushed.push = {number, type, contributions_, round_, bytes, mine, skip, nullptr, nullptr, generation_};
     open_.push_back(number);
@@ -139,13 +139,11 @@ class ElasticExchange : public Exchange {
     Buffer& buffer = Get(NumberOf(head));
     Pushed& pushed = pushed_[NumberOf(head)];
     size_t piece = head.key & kPieceMask;
-    size_t wanted = (head.size - head.skip) / (head.wire == ps::kBfloat16 ? 2 : 1);
     CHECK(buffer.servers[piece] == sender && head.size == buffer.Size(piece) && head.skip == buffer.Skip(piece) &&
-          (head.bytes == 0 || head.bytes == wanted))
+          (head.bytes == 0 || head.bytes == wire::BytesOf(head)))
         << "node " << sender << " answers what it was not asked";
-    size_t begin = piece * buffer.piece_bytes + head.skip;
-    if (head.wire == ps::kBfloat16) return reinterpret_cast<char*>(&pushed.received[begin / sizeof(float)]);
-    return pushed.sum + begin;
+    if (wire::CodecOf(head.wire)) return pushed.received.data() + buffer.Code(piece);
+    return pushed.sum + piece * buffer.piece_bytes + head.skip;
   }
 
   // An answer may become void while it is read. What came of it to the place of the sum before that does no harm: the
@@ -164,11 +162,9 @@ class ElasticExchange : public Exchange {
     if (is_receipt) return Exchange::Arrived(sender, head, place);
     Buffer& buffer = Get(NumberOf(head));
     Pushed& pushed = pushed_[NumberOf(head)];
-    buffer.awaited[head.key & kPieceMask] = false;
-    if (head.wire == ps::kBfloat16 && head.bytes) {
-      size_t begin = reinterpret_cast<uint16_t*>(place) - pushed.received.data();
-      sums::Widen(&pushed.received[begin], reinterpret_cast<float*>(pushed.sum) + begin, head.bytes / 2);
-    }
+    size_t piece = head.key & kPieceMask;
+    buffer.awaited[piece] = false;
+    if (wire::CodecOf(head.wire) && head.bytes) wire::Decode(head, place, pushed.sum + piece * buffer.piece_bytes);
     {
       Lane& lane = LaneTo(sender);
       std::lock_guard<std::mutex> lane_lock(lane.mu);
@@ -187,8 +183,8 @@ class ElasticExchange : public Exchange {
     Push push;
     char* sum = nullptr;             // where the sum goes
     std::vector<char> copy;          // of the values, if the sum takes their place
-    std::vector<bool> narrowed;      // pieces that are in half precision already
-    std::vector<uint16_t> received;  // of the sum, as it travels
+    std::vector<bool> coded;         // pieces that have their codes already
+    std::vector<char> received;      // codes of the sum
   };
 
   static uint32_t NumberOf(const ps::PieceHead& head) { return head.key >> ps::kPieceBits; }
@@ -233,13 +229,16 @@ class ElasticExchange : public Exchange {
     }
   }
 
-  // Rounding takes the errors of the round before in. So it is done once, however often a piece is sent.
-  char* Halves(const ps::PieceHead& head, const char* place) override {
+  // A code takes the errors of the round before in. So it is made once, however often a piece is sent.
+  char* Coded(const ps::PieceHead& head, const char* place) override {
     Buffer& buffer = Get(NumberOf(head));
-    std::vector<bool>::reference narrowed = pushed_[NumberOf(head)].narrowed[head.key & kPieceMask];
-    if (narrowed) return reinterpret_cast<char*>(&buffer.halves[(place - buffer.place) / sizeof(float)]);
-    narrowed = true;
-    return Exchange::Halves(head, place);
+    size_t piece = head.key & kPieceMask;
+    std::vector<bool>::reference coded = pushed_[NumberOf(head)].coded[piece];
+    if (coded) {
+      return buffer.codes.data() + buffer.Code(piece) + wire::CodecOf(head.wire)->Begin(head.skip / sizeof(float));
+    }
+    coded = true;
+    return Exchange::Coded(head, place);
   }
 
   std::mutex rounds_mu_;  // of all below; before any other

@@ -54,13 +54,8 @@ void byteps_exchange_place(uint32_t number, uint64_t piece_bytes, uint64_t piece
 // How many bytes may be in flight to each server (lane.h).
 void byteps_exchange_window(uint64_t bytes) { exchange_->window = bytes; }
 
-// So many bytes at the beginning of a buffer of float32 travel as bfloat16.
-void byteps_exchange_round(uint32_t number, uint64_t bytes) {
-  Buffer& buffer = exchange_->Get(number);
-  buffer.rounded = bytes;
-  buffer.errors.assign(bytes / sizeof(float), 0);
-  buffer.halves.resize(bytes / sizeof(float));
-}
+// So many bytes at the beginning of a buffer of float32, after `place`, travel by the codec `wire` (pieces.h).
+void byteps_exchange_encode(uint32_t number, uint64_t bytes, int wire) { exchange_->Encode(number, bytes, wire); }
 
 // A sum of all of this memory has so many contributions. It is in a segment that these servers map.
 void byteps_exchange_refer(char* place, uint64_t bytes, int contributions, uint64_t segment, const int32_t* servers,

@@ -32,6 +32,7 @@
 #include "lane.h"
 #include "ps/pieces.h"
 #include "ps/ps.h"
+#include "wire.h"
 
 namespace byteps {
 namespace common {
@@ -76,9 +77,10 @@ struct Buffer {
   uint32_t priority = 0;  // see Lane
   std::vector<int> servers;  // the node of every piece
   uint64_t rounds = 0;
-  size_t rounded = 0;            // so many bytes at its beginning travel as bfloat16
-  std::vector<float> errors;     // of rounding them, for the next round
-  std::vector<uint16_t> halves;  // as they travel
+  size_t coded = 0;           // so many bytes at its beginning travel by the codec
+  uint8_t wire = 0;           // of this number
+  std::vector<float> errors;  // what the codes of earlier rounds have left out
+  std::vector<char> codes;    // of all pieces
   // of the round in flight
   std::shared_ptr<HostSum> on_host;   // if the workers make the sum
   std::shared_ptr<HostPush> of_host;  // if the workers of this host push once
@@ -93,6 +95,8 @@ struct Buffer {
     size_t begin = piece * piece_bytes;
     return std::min(skip > begin ? skip - begin : 0, Size(piece));
   }
+  // Where the code of a piece begins.
+  size_t Code(size_t piece) const { return piece * wire::CodecOf(wire)->Bytes(piece_bytes / sizeof(float)); }
 };
 
 const uint64_t kPieceMask = (uint64_t{1} << ps::kPieceBits) - 1;
@@ -124,6 +128,15 @@ class Exchange : public ps::PieceReceiver {
     buffer.priority = priority;
     buffer.servers.resize(pieces);
     Assign(number, buffer);
+  }
+
+  // From now on so many bytes of float32 at the beginning of a buffer, which has its pieces, travel by this codec.
+  void Encode(uint32_t number, size_t bytes, uint8_t wire) {
+    Buffer& buffer = Get(number);
+    buffer.coded = bytes;
+    buffer.wire = wire;
+    buffer.errors.assign(bytes / sizeof(float), 0);
+    buffer.codes.resize(buffer.Code((bytes + buffer.piece_bytes - 1) / buffer.piece_bytes));
   }
 
   virtual void PushPull(uint32_t number, char* place, size_t bytes, int type, size_t skip) {
@@ -237,14 +250,12 @@ class Exchange : public ps::PieceReceiver {
     CHECK(piece < buffer.awaited.size() && buffer.awaited[piece] && buffer.servers[piece] == sender &&
           head.round + 1 == buffer.rounds)
         << "node " << sender << " answers what it was not asked";
-    size_t begin = piece * buffer.piece_bytes + head.skip;
-    size_t wanted = (head.size - head.skip) / (head.wire == ps::kBfloat16 ? 2 : 1);
     CHECK(head.size == buffer.Size(piece) && head.skip == buffer.Skip(piece) &&
-          (head.bytes == 0 || head.bytes == wanted))
+          (head.bytes == 0 || head.bytes == wire::BytesOf(head)))
         << "node " << sender << " answers with another size";
     buffer.awaited[piece] = false;
-    if (head.wire == ps::kBfloat16) return reinterpret_cast<char*>(&buffer.halves[begin / sizeof(float)]);
-    return buffer.place + begin;
+    if (wire::CodecOf(head.wire)) return buffer.codes.data() + buffer.Code(piece);
+    return buffer.place + piece * buffer.piece_bytes + head.skip;
   }
 
   void Arrived(int sender, const ps::PieceHead& head, char* place) override {
@@ -261,20 +272,15 @@ class Exchange : public ps::PieceReceiver {
       return;
     }
     Buffer& buffer = Get(head.key >> ps::kPieceBits);
-    if (head.wire == ps::kBfloat16 && head.bytes) {
-      size_t begin = reinterpret_cast<uint16_t*>(place) - buffer.halves.data();
-      sums::Widen(&buffer.halves[begin], reinterpret_cast<float*>(buffer.place) + begin, head.bytes / 2);
-    }
+    size_t begin = (head.key & kPieceMask) * buffer.piece_bytes;
+    if (wire::CodecOf(head.wire) && head.bytes) wire::Decode(head, place, buffer.place + begin);
     {
       Lane& lane = LaneTo(sender);
       std::lock_guard<std::mutex> lock(lane.mu);
       lane.Answered(buffer.priority, head);
       SendWaiting(sender, lane);
     }
-    if (buffer.of_host) {
-      size_t begin = (head.key & kPieceMask) * buffer.piece_bytes;
-      buffer.of_host->Deliver(begin + head.skip, begin + head.size);
-    }
+    if (buffer.of_host) buffer.of_host->Deliver(begin + head.skip, begin + head.size);
     if (buffer.missing.fetch_sub(1) > 1) return;
     if (buffer.of_host) {
       buffer.of_host->Finish();
@@ -327,9 +333,9 @@ class Exchange : public ps::PieceReceiver {
       head.kind = refers ? ps::PieceKind::kReference : ps::PieceKind::kPush;
       head.size = buffer.Size(piece);
       head.skip = buffer.Skip(piece);
-      bool rounds = !refers && push.type == BYTEPS_FLOAT32 && begin + head.size <= buffer.rounded;
+      bool coded = !refers && push.type == BYTEPS_FLOAT32 && begin + head.size <= buffer.coded;
       head.type = push.type;
-      head.wire = rounds ? ps::kBfloat16 : push.type;
+      head.wire = coded ? buffer.wire : push.type;
       head.contributions = push.contributions;
       head.key = static_cast<uint64_t>(push.number) << ps::kPieceBits | piece;
       head.round = push.round;
@@ -338,7 +344,7 @@ class Exchange : public ps::PieceReceiver {
         head.segment = push.shared->segment;
         head.offset = place + begin - push.segment;
       } else {
-        head.bytes = (head.size - head.skip) / (rounds ? 2 : 1);
+        head.bytes = wire::BytesOf(head);
       }
       if (of_host) of_host->Sum(push.type, begin + head.skip, begin + head.size);
       Lane& lane = LaneTo(server);
@@ -360,18 +366,20 @@ class Exchange : public ps::PieceReceiver {
     for (Lane::Piece next; lane.Next(window, &next);) {
       const ps::PieceHead& head = next.head;
       char* place = next.place;
-      if (head.wire == ps::kBfloat16 && head.bytes) place = Halves(head, place);
+      if (wire::CodecOf(head.wire) && head.bytes) place = Coded(head, place);
       transport_->SendPiece(server, head, ps::SArray<char>(place, head.bytes, false));
     }
   }
 
-  // What is at `place`, as it travels in half precision.
-  virtual char* Halves(const ps::PieceHead& head, const char* place) {
+  // What is at `place`, as it travels.
+  virtual char* Coded(const ps::PieceHead& head, const char* place) {
     Buffer& buffer = Get(head.key >> ps::kPieceBits);
-    size_t begin = (place - buffer.place) / sizeof(float);
-    uint16_t* halves = &buffer.halves[begin];
-    sums::NarrowWithFeedback(reinterpret_cast<const float*>(place), &buffer.errors[begin], halves, head.bytes / 2);
-    return reinterpret_cast<char*>(halves);
+    size_t piece = head.key & kPieceMask, begin = head.skip / sizeof(float);
+    const wire::Codec* codec = wire::CodecOf(head.wire);
+    char* code = buffer.codes.data() + buffer.Code(piece);
+    float* errors = buffer.errors.data() + piece * buffer.piece_bytes / sizeof(float);
+    codec->Encode(reinterpret_cast<const float*>(place - head.skip), errors, code, begin, head.size / sizeof(float));
+    return code + codec->Begin(begin);
   }
 
   ps::PieceTransport* transport_;

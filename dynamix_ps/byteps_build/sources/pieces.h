@@ -44,7 +44,8 @@ struct PieceHead {
 };
 
 const int kPieceBits = 24;
-const uint8_t kBfloat16 = 100;  // a wire that BytePS has no number for; the values are float32
+// wires of float32 values that BytePS has no numbers for (wire.h)
+const uint8_t kBfloat16 = 100, kInt8Blocks = 101;
 
 // The van's thread calls it, for one message after the other.
 class PieceReceiver {

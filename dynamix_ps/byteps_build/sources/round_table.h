@@ -31,6 +31,7 @@
 
 #include "../common/segment.h"
 #include "../common/sums.h"
+#include "../common/wire.h"
 #include "ps/pieces.h"
 #include "ps/ps.h"
 
@@ -92,7 +93,10 @@ class RoundTable : public ps::PieceReceiver {
     fences_.emplace_back(generation, round);
     for (auto& one : sums_) {
       Sum& sum = one.second;
-      if (sum.generation < generation && sum.round >= round) Drop(sum);
+      if (sum.generation < generation && sum.round >= round) {
+        Drop(sum);
+        if (sum.round > round) TakeBack(sum, round);
+      }
     }
   }
 
@@ -126,10 +130,10 @@ class RoundTable : public ps::PieceReceiver {
   char* PlaceFor(int sender, const ps::PieceHead& head) override {
     switch (head.kind) {
       case ps::PieceKind::kPush: {
-        CHECK(head.size <= kMaxPiece && head.skip <= head.size && head.bytes == OnWire(head))
+        CHECK(head.size <= kMaxPiece && head.skip <= head.size && head.bytes == wire::BytesOf(head))
             << "node " << sender << " pushes " << head.bytes << " bytes of a piece of " << head.size;
         if (head.bytes == 0) return nullptr;
-        return head.wire == ps::kBfloat16 ? pool_.Take(head.bytes) : pool_.Take(head.size) + head.skip;
+        return wire::CodecOf(head.wire) ? pool_.Take(head.bytes) : pool_.Take(head.size) + head.skip;
       }
       case ps::PieceKind::kEcho:
       case ps::PieceKind::kSegment:
@@ -155,7 +159,7 @@ class RoundTable : public ps::PieceReceiver {
   }
 
   void Abandoned(const ps::PieceHead& head, char* place) override {
-    if (head.kind == ps::PieceKind::kPush && head.wire != ps::kBfloat16) {
+    if (head.kind == ps::PieceKind::kPush && !wire::CodecOf(head.wire)) {
       pool_.Return(place - head.skip, head.size);
     } else {
       pool_.Return(place, head.bytes);
@@ -187,6 +191,8 @@ class RoundTable : public ps::PieceReceiver {
     uint8_t type = 0;
     char* total = nullptr;  // of what was sent as bytes; null: only zeros so far
     std::vector<Pusher> pushers;
+    std::vector<float> errors;  // what the codes of earlier rounds have left out
+    std::vector<float> before;  // the same, before the last round that was finished; where rounds are made anew
   };
 
   // Whether a contribution is of members, or of a round, that others have followed.
@@ -202,6 +208,12 @@ class RoundTable : public ps::PieceReceiver {
     if (sum.total) pool_.Return(sum.total, sum.size);
     sum.total = nullptr;
     sum.pushers.clear();
+  }
+
+  // The last round is made anew, and what its code has left out does not count.
+  static void TakeBack(Sum& sum, uint64_t round) {
+    sum.errors.swap(sum.before);
+    sum.round = round;
   }
 
   // The sum that the contribution belongs to; null: to none any more.
@@ -234,16 +246,11 @@ class RoundTable : public ps::PieceReceiver {
     return &sum;
   }
 
-  static uint64_t OnWire(const ps::PieceHead& head) {
-    uint64_t bytes = head.size - head.skip;
-    return head.wire == ps::kBfloat16 ? bytes / 2 : bytes;
-  }
-
   // The piece with room for what is skipped; null if nothing was sent.
   char* Values(const ps::PieceHead& head, char* received) {
-    if (!received || head.wire != ps::kBfloat16) return received ? received - head.skip : nullptr;
+    if (!received || !wire::CodecOf(head.wire)) return received ? received - head.skip : nullptr;
     char* values = pool_.Take(head.size);
-    sums::Widen(reinterpret_cast<uint16_t*>(received), reinterpret_cast<float*>(values + head.skip), head.bytes / 2);
+    wire::Decode(head, received, values);
     pool_.Return(received, head.bytes);
     return values;
   }
@@ -286,16 +293,18 @@ class RoundTable : public ps::PieceReceiver {
   void Finish(const ps::PieceHead& last, Sum& sum) {
     std::sort(sum.pushers.begin(), sum.pushers.end(), [](const Pusher& a, const Pusher& b) { return a.node < b.node; });
     std::vector<sums::Contribution> here;
-    bool sent = false, rounds = false;
+    const Pusher* sender = nullptr;  // of bytes
+    uint64_t skip = sum.size;        // what nobody wants
     for (auto& one : sum.pushers) {
+      skip = std::min(skip, one.skip);
       if (one.place) {
         here.push_back({one.place, one.skip});
       } else if (one.skip < sum.size) {
-        sent = true;
-        rounds |= one.wire == ps::kBfloat16;
+        CHECK(!sender || one.wire == sender->wire) << "piece " << last.key << " travels in different ways";
+        sender = &one;
       }
     }
-    if (sent && !sum.total) {  // somebody wants a sum of zeros
+    if (sender && !sum.total) {  // somebody wants a sum of zeros
       sum.total = pool_.Take(sum.size);
       memset(sum.total, 0, sum.size);
     }
@@ -304,8 +313,10 @@ class RoundTable : public ps::PieceReceiver {
         sums::SumBlock(last.type, here, sum.total, begin, std::min<size_t>(begin + sums::kBlock, sum.size));
       }
     }
-    ps::SArray<char> values, rounded;
-    if (rounds) rounded = Round(sum, here);
+    ps::SArray<char> values, code;
+    const wire::Codec* codec = sender ? wire::CodecOf(sender->wire) : nullptr;
+    if (elastic_) sum.before = sum.errors;
+    if (codec) code = Encode(*codec, sum, skip, here);
     if (sum.total) values = Shared(sum.total, sum.size);
     for (auto& one : sum.pushers) {
       ps::PieceHead answer = {};
@@ -317,10 +328,10 @@ class RoundTable : public ps::PieceReceiver {
       answer.generation = sum.generation;
       answer.size = sum.size;
       answer.skip = one.skip;
-      answer.bytes = one.place ? 0 : OnWire(answer);
+      answer.bytes = one.place ? 0 : wire::BytesOf(answer);
       ps::SArray<char> payload;
-      if (answer.bytes && one.wire == ps::kBfloat16) {
-        payload = rounded.segment(one.skip / 2, sum.size / 2);
+      if (answer.bytes && wire::CodecOf(one.wire)) {
+        payload = code.segment(code.size() - answer.bytes, code.size());
       } else if (answer.bytes) {
         payload = values.segment(one.skip, sum.size);
       }
@@ -331,15 +342,17 @@ class RoundTable : public ps::PieceReceiver {
     ++sum.round;
   }
 
-  // Round the sum, for everybody: all workers must get the same. Returns it as it travels.
-  ps::SArray<char> Round(const Sum& sum, const std::vector<sums::Contribution>& here) {
+  // Encode the sum, for everybody: all workers must get the same. Returns the code.
+  ps::SArray<char> Encode(const wire::Codec& codec, Sum& sum, uint64_t skip,
+                          const std::vector<sums::Contribution>& here) {
     float* total = reinterpret_cast<float*>(sum.total);
-    size_t count = sum.size / sizeof(float);
-    uint16_t* halves = reinterpret_cast<uint16_t*>(pool_.Take(sum.size / 2));
-    sums::Narrow(total, halves, count);
-    sums::Widen(halves, total, count);
+    size_t begin = skip / sizeof(float), count = sum.size / sizeof(float), bytes = codec.Bytes(count);
+    if (sum.errors.size() != count) sum.errors.assign(count, 0);
+    char* code = pool_.Take(bytes);
+    codec.Encode(total, sum.errors.data(), code, begin, count);
+    if (!here.empty()) codec.Decode(code, total, begin, count);
     for (auto& one : here) memcpy(one.place + one.skip, sum.total + one.skip, sum.size - one.skip);
-    return Shared(reinterpret_cast<char*>(halves), sum.size / 2);
+    return Shared(code, bytes);
   }
 
   // Memory of the pool that returns there when its last use is over.

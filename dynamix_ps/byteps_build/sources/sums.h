@@ -54,45 +54,6 @@ typedef void (*BothAdder)(char*, char*, size_t);
 inline BothAdder BothAdderOf(int type) { BYTEPS_OF_TYPE(type, AddBothTyped) }
 inline void AddBoth(int type, char* to, char* too, size_t bytes) { BothAdderOf(type)(to, too, bytes); }
 
-// Half precision for the way: the upper half of a float32, rounded to the nearest, ties to even. The bits are
-// looked at as integers, because the compiler is told that there is no NaN.
-inline uint32_t BitsOf(float value) {
-  uint32_t bits;
-  memcpy(&bits, &value, sizeof(bits));
-  return bits;
-}
-
-inline uint16_t Narrowed(float value) {
-  uint32_t bits = BitsOf(value);
-  bool is_nan = (bits & 0x7fffffff) > 0x7f800000;
-  return is_nan ? (bits >> 16) | 0x40 : (bits + 0x7fff + ((bits >> 16) & 1)) >> 16;
-}
-
-inline float Widened(uint16_t half) {
-  uint32_t bits = static_cast<uint32_t>(half) << 16;
-  float value;
-  memcpy(&value, &bits, sizeof(value));
-  return value;
-}
-
-inline void Narrow(const float* from, uint16_t* to, size_t count) {
-  for (size_t i = 0; i < count; ++i) to[i] = Narrowed(from[i]);
-}
-
-inline void Widen(const uint16_t* from, float* to, size_t count) {
-  for (size_t i = 0; i < count; ++i) to[i] = Widened(from[i]);
-}
-
-// What rounding takes away is added to the next values of the same place (error feedback).
-inline void NarrowWithFeedback(const float* from, float* error, uint16_t* to, size_t count) {
-  for (size_t i = 0; i < count; ++i) {
-    float wanted = from[i] + error[i];
-    to[i] = Narrowed(wanted);
-    bool finite = (BitsOf(wanted) & 0x7f800000) != 0x7f800000;
-    error[i] = finite ? wanted - Widened(to[i]) : 0.0f;
-  }
-}
-
 const size_t kBlock = 32 << 10;  // what is summed at once, so that all of it stays in the cache
 
 // One contribution in memory that others read too. Values before `skip` are zeros and are not to be written.

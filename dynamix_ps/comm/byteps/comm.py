@@ -23,7 +23,7 @@ from dynamix_ps.byteps_build.install import lack_of_byteps
 from dynamix_ps.comm.base import PATIENCE_S, Comm, interruptible
 from dynamix_ps.comm.byteps.device_buffers import Degraded, GpuSums, Start, Wait
 from dynamix_ps.comm.byteps.elastic import ElasticWorker, peer_failure
-from dynamix_ps.comm.byteps.exchange import TYPES, Exchange
+from dynamix_ps.comm.byteps.exchange import SHORTER, TYPES, WIRES, Exchange
 from dynamix_ps.comm.byteps.host_memory import HostMemory
 from dynamix_ps.comm.byteps.links import measure_links
 from dynamix_ps.comm.byteps.placement import piece_bytes, server_shares, servers_in_turn, window_bytes
@@ -90,7 +90,8 @@ class _InFlight(NamedTuple):
 class Declared:
     """A buffer."""
 
-    rounded: int = 0  # values at the beginning that travel in half precision
+    rounded: int = 0  # values at the beginning that travel in fewer bytes
+    wire: str = ""  # and how, see WIRES
     priority: int = 0
     placed_bytes: int = 0  # in its last sum; 0: it is to be placed
     in_flight: _InFlight | None = None  # so that its memory stays until its sum is complete
@@ -161,13 +162,13 @@ class BytePSComm(Comm):
                     raise StallError(f"server {server} has not answered this worker, which came late, in {_MEET_S:g} s")
 
     def known(self) -> dict[str, Any]:
-        rounded = [(number, one.rounded) for number, one in self._declared.items() if one.rounded]
+        rounded = [(number, (one.rounded, one.wire)) for number, one in self._declared.items() if one.rounded]
         shares = self._spread.shares.tolist()
         return {"numbers": self._numbers, "rounded": rounded, **self._spread._asdict(), "shares": shares}
 
     def adopt(self, known: Mapping[str, Any]) -> None:
         self._numbers, rounded = dict(known["numbers"]), dict(known["rounded"])
-        self._declared = {number: Declared(rounded.get(number, 0)) for number in self._numbers.values()}
+        self._declared = {number: Declared(*rounded.get(number, ())) for number in self._numbers.values()}
         # `elastic.enter` spreads by these shares, over the servers that are left
         self._spread = Spread(np.array(known["shares"]), known["rate_bytes_per_s"], known["window_bytes"])
         if self._spread.window_bytes is not None:
@@ -209,8 +210,8 @@ class BytePSComm(Comm):
         one = self._declared.setdefault(number, Declared())
         if one.priority != priority:
             one.priority, one.placed_bytes = priority, 0
-        if rounded and os.environ.get(variables.WIRE) == "bf16":
-            one.rounded = rounded
+        if rounded and (wire := os.environ.get(variables.WIRE, "")) in WIRES:
+            one.rounded, one.wire = rounded, wire
         if self._gpu is not None:
             self._gpu.declare(name, one.rounded > 0)
 
@@ -288,10 +289,11 @@ class BytePSComm(Comm):
 
     def _place(self, number: int, one: Declared, size_bytes: int, dtype: np.dtype[Any]) -> None:
         servers_in_use = int(np.count_nonzero(self._spread.shares))
-        size = piece_bytes(size_bytes, self._spread.rate_bytes_per_s, servers_in_use)
+        rate_bytes_per_s = self._spread.rate_bytes_per_s * SHORTER.get(one.wire, 1)  # of the buffer's bytes
+        size = piece_bytes(size_bytes, rate_bytes_per_s, servers_in_use)
         self._exchange.place(number, size, -(-size_bytes // size), one.priority)
         if one.rounded and dtype == np.float32:
-            self._exchange.round(number, one.rounded * dtype.itemsize)
+            self._exchange.encode(number, one.rounded * dtype.itemsize, one.wire)
         one.placed_bytes = size_bytes
 
     def _wait(self, handle: int, timeout_s: float) -> bool:

@@ -206,7 +206,7 @@ class GpuSums:
                 self._hosts[name] = torch.empty(buffer.shape, dtype=buffer.dtype, pin_memory=True)
             return self._buffers.push_pull(name, buffer, self._hosts[name], begin)
         if name in self._rounded:
-            self._on_degraded("wire: bf16 has no effect on gradients of several GPUs, which travel in their own type")
+            self._on_degraded("cluster.wire has no effect on gradients of several GPUs, which travel in their own type")
         sent = without_beginning(buffer, begin)
         # the plugin has one name per tensor type for one and the same function
         handle = -1 - int(self._c_lib.byteps_torch_push_pull_async_torch_FloatTensor(sent, sent, False, name, 0, 0))

@@ -22,6 +22,8 @@ TYPES = {  # the numbers that BytePS gives to types of values
     np.dtype(np.int8): 5,
     np.dtype(np.int64): 6,
 }
+WIRES = {"bf16": 100, "int8": 101}  # the numbers of the codecs, see byteps_build/sources/wire.h
+SHORTER = {"bf16": 2, "int8": 4}  # about how many times
 _HOSTS_BYTES = 1 << 20  # room for the names of all servers' hosts
 _MOST_SERVERS = 4096
 _LOOK_S = 0.1  # so often a worker that waits for sums sees whether a server is lost
@@ -31,7 +33,7 @@ _SIGNATURES = {
     "spread": (None, (c_void_p, c_uint64)),
     "place": (None, (c_uint32, c_uint64, c_uint64, c_uint32)),
     "window": (None, (c_uint64,)),
-    "round": (None, (c_uint32, c_uint64)),
+    "encode": (None, (c_uint32, c_uint64, c_int)),
     "refer": (None, (c_void_p, c_uint64, c_int, c_uint64, c_void_p, c_int)),
     "share": (None, (c_void_p, c_void_p, c_int, c_int, c_uint64, c_int)),
     "unshare": (None, (c_void_p,)),
@@ -95,9 +97,15 @@ class Exchange:
         """From now on, at most so many bytes, or one piece, are on their way to each server (sources/lane.h)."""
         self._functions["window"](size_bytes)
 
-    def round(self, number: int, size_bytes: int) -> None:
-        """Let so many bytes of float32 at the beginning of buffer `number` travel as bfloat16, with error feedback."""
-        self._functions["round"](number, size_bytes)
+    def encode(self, number: int, size_bytes: int, wire: str) -> None:
+        """Let so many bytes of float32 at the beginning of buffer `number` travel by a codec, with error feedback.
+
+        Args:
+            number: of a buffer that is cut into pieces. A piece that has other bytes too travels as it is.
+            size_bytes: of the gradients.
+            wire: one of `WIRES`, the same on all workers.
+        """
+        self._functions["encode"](number, size_bytes, WIRES[wire])
 
     def refer(self, address: int, size_bytes: int, contributions: int, segment: int, servers: Sequence[int]) -> None:
         """A sum of this memory has so many contributions, one per host or worker.

@@ -70,7 +70,7 @@ class Story:
             else:
                 in_decision.append((chance.choice(_PHASES), f"server-{server}"))
         stops = [(chance.uniform(0.0, 2.0), chance.randrange(workers), chance.uniform(0.01, 0.3)) for _ in range(4)]
-        wire, forks = chance.choice(("float32", "bf16")), chance.random() < 0.3
+        wire, forks = chance.choice(("float32", "bf16", "int8")), chance.random() < 0.3
         return cls(workers, wire, tuple(timed), tuple(deaths), tuple(in_decision), tuple(sorted(stops)), forks)
 
 

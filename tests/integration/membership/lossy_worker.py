@@ -20,7 +20,7 @@ INT_VALUES = (1, 1003, 70_000)
 FLOAT_VALUES = (5, 600_000)
 WAIT_S = 60.0
 LAST_ANSWERS_S = 0.5  # what a lost server has sent may be on its way for so long
-_DRIFT = (1 + np.arange(64) / 1000).astype(np.float32)  # most of them are no numbers in half precision
+_DRIFT = (1 + np.arange(64) / 1000).astype(np.float32)  # most of them are no numbers in few bits
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +124,7 @@ class LossyWorker:
             done.contributors.append(found)
             self._die(turn, "after-step")
         if (error := np.abs(drift - drifting * _DRIFT.astype(np.float64)).max()) > 0.005:
-            done.wrong.append(f"sums in half precision drift by {error}")
+            done.wrong.append(f"sums of rounded values drift by {error}")
         return done
 
     def _round(self, turn: int, done: Done) -> int:

@@ -1,4 +1,4 @@
-"""A worker is lost in a job with a frozen layer, with two optimizers, and with half precision on the wire."""
+"""A worker is lost in a job with a frozen layer, with two optimizers, and with fewer bytes on the wire."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def fault(rank, iteration):
 """
 
 
-@pytest.mark.parametrize(("wire", "rtol"), [("float32", 1e-5), ("bf16", 5e-2)])
+@pytest.mark.parametrize(("wire", "rtol"), [("float32", 1e-5), ("bf16", 1e-2), ("int8", 1e-2)])
 def test_the_others_go_on_to_the_result_of_one_process(wire: str, rtol: float, tmp_path: Path) -> None:
     """After the loss, those that are left lay the buckets out anew for the layer that is thawed."""
     story = Story(tmp_path, ITERATIONS, FAULT, MODEL, wire)

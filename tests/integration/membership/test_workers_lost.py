@@ -46,7 +46,7 @@ def test_without_losses_all_contribute_to_all_rounds() -> None:
 
 SERVERS_LOST = Story(
     workers=4,
-    wire="bf16",
+    wire="int8",
     kills_after_s=((0.1, "server-0"),),
     deaths=((2, 30, "between-pushes"),),
     in_decision=(("fencing", "server-2"),),

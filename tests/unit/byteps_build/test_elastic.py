@@ -8,18 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from dynamix_ps.byteps_build.recipe import HERE
 from tests.compiled import compiled
+from tests.unit.byteps_build.sources_tree import STUBS, write_tree
 
 pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="no g++")
 
-STORY = Path(__file__).parent / "elastic"
-PLACES = {
-    "ps": ("pieces.h",),
-    "byteps/common": ("exchange.h", "elastic_exchange.h", "lane.h", "host_push.h", "host_sum.h", "segment.h", "sums.h"),
-    "byteps/server": ("round_table.h",),
-}
-STUBS = ("ps/ps.h", "ps/sarray.h", "dmlc/logging.h", "byteps/common/common.h", "byteps/common/half.h")
 SEEDS = 100
 FLAGS = ("-std=c++11", "-Wall", "-O1", "-pthread")
 SANITIZERS = ("-g", "-fsanitize=address,undefined", "-fno-sanitize-recover")
@@ -30,21 +23,9 @@ def build(folder: Path, without: str = "", instead: str = "", played: str = "sto
 
     Broken sources are compiled without sanitizers, which takes a fifth of the time: the program itself finds the fault.
     """
-    found = 0
-    for place, names in PLACES.items():
-        (folder / place).mkdir(parents=True, exist_ok=True)
-        for name in names:
-            text = (HERE / "sources" / name).read_text()
-            if without:
-                found += text.count(without)
-                text = text.replace(without, instead)
-            (folder / place / name).write_text(text)
-    assert not without or found == 1, f"{found} times in the sources: {without}"
-    for stub in STUBS:
-        (folder / stub).parent.mkdir(parents=True, exist_ok=True)
-        (folder / stub).write_text('#include "stubs.h"\n')
+    write_tree(folder, without, instead)
     sanitizers = SANITIZERS if instead == without else ()
-    return compiled(STORY / f"{played}.cc", [*FLAGS, *sanitizers, f"-I{folder}", f"-I{STORY}"])
+    return compiled(STUBS / f"{played}.cc", [*FLAGS, *sanitizers, f"-I{folder}", f"-I{STUBS}"])
 
 
 def play(program: Path, seeds: int) -> subprocess.CompletedProcess[str]:
@@ -77,6 +58,22 @@ def test_the_rest_of_a_void_answer_goes_elsewhere(tmp_path: Path, rest: str, is_
     program = build(tmp_path, REST, rest, played="void_rest")
     done = subprocess.run([program], capture_output=True, text=True, timeout=60, check=False)
     assert (done.returncode == 0) == is_right, done.stderr[-3000:]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("text", "instead"),
+    [
+        ("", ""),
+        ("        if (sum.round > round) TakeBack(sum, round);\n", ""),
+        ("    if (elastic_) sum.before = sum.errors;\n", "    if (elastic_ && codec) sum.before = sum.errors;\n"),
+    ],
+    ids=["as-is", "nothing-taken-back", "of-an-earlier-round"],
+)
+def test_what_the_code_of_a_void_sum_leaves_out_does_not_count(tmp_path: Path, text: str, instead: str) -> None:
+    program = build(tmp_path, text, instead, played="made_anew")
+    done = subprocess.run([program], capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode == 0) == (text == ""), done.stderr[-3000:]
 
 
 @pytest.mark.slow

@@ -237,7 +237,6 @@ env:
             4,
             "cluster.wire: cannot be sent again after a loss over a ring; remove it or elastic.min_workers, or use",
         ),
-        ("cluster:\n  wire: int8\n  workers: [{}]\n", 2, "cluster.wire: is for comm: gloo alone; use bf16 (got int8)"),
         ("cluster:\n  wire: fp16\n  workers: [{}]\n", 2, "cluster.wire: must be one of float32, bf16, int8"),
         ("cluster:\n  servers: 0\n  workers: [{}]\n", 2, "cluster.servers: must be at least 1 (got 0)"),
         ("cluster:\n  servers: []\n  workers: [{}]\n", 2, "cluster.servers: must have at least 1 item"),

@@ -88,10 +88,7 @@ struct Cluster {
       for (uint32_t number = 0; number < kBuffers; ++number) {
         exchange.Place(number, kPieceBytes, (Bytes(number) + kPieceBytes - 1) / kPieceBytes, priorities[number]);
       }
-      byteps::common::Buffer& buffer = exchange.Get(kRounded);
-      buffer.rounded = Bytes(kRounded);
-      buffer.errors.assign(values[kRounded], 0);
-      buffer.halves.resize(values[kRounded]);
+      exchange.Encode(kRounded, Bytes(kRounded), ps::kBfloat16);
     }
   }
 

@@ -26,8 +26,11 @@ using ps::PieceHead;
 const int kServers = 3, kRounds = 6, kValues = 7;
 const uint64_t kPieceBytes = 2 * sizeof(int64_t);
 const uint32_t kLargest = 2;                     // number of the last buffer of int64
-const uint32_t kRounded = 3;                     // of the one in half precision
-const double kExact = 1 + 1.0 / 300;             // no number in half precision
+const uint32_t kLast = 4;                        // of those behind it that travel by codecs
+const uint8_t kWires[] = {ps::kBfloat16, ps::kInt8Blocks};
+
+// A value of these: no number in few bits.
+double Exact(int i) { return 1 + (1 + i) / 100.0; }
 
 struct Frame {
   PieceHead head;
@@ -59,11 +62,11 @@ struct Network : public ps::PieceTransport {
 struct Worker {
   std::unique_ptr<ElasticExchange> exchange;
   int round = 0;
-  std::vector<uint32_t> order = {0, 1, 2, 3};  // of its pushes in this round
+  std::vector<uint32_t> order = {0, 1, 2, 3, 4};  // of its pushes in this round
   uint32_t next = 0;                           // of them
   int64_t mine[kLargest + 1][kValues], sums[kLargest + 1][kValues];
-  float exact[kValues], rounded[kValues];
-  double drift = 0;
+  float exact[kValues], rounded[2][kValues];
+  double drift[2][kValues] = {};
   std::vector<int> history;  // who contributed, as bits
   int known = 0;             // the members as of the last decision, as bits
   int leaves_after = kRounds;  // its last round
@@ -98,7 +101,7 @@ struct Story {
     worker.exchange.reset(new ElasticExchange());
     worker.exchange->window = window;
     worker.exchange->Spread(ServersLeft());
-    for (uint32_t number = 0; number <= kRounded; ++number) Place(*worker.exchange, number);
+    for (uint32_t number = 0; number <= kLast; ++number) Place(*worker.exchange, number);
   }
 
   // Memory of the servers is on its way, or in sums that never were complete.
@@ -129,13 +132,9 @@ struct Story {
   }
 
   void Place(ElasticExchange& exchange, uint32_t number) const {
-    size_t bytes = kValues * (number == kRounded ? sizeof(float) : sizeof(int64_t));
+    size_t bytes = kValues * (number > kLargest ? sizeof(float) : sizeof(int64_t));
     exchange.Place(number, kPieceBytes, (bytes + kPieceBytes - 1) / kPieceBytes, priorities[number]);
-    if (number != kRounded) return;
-    Buffer& buffer = exchange.Get(number);
-    buffer.rounded = bytes;
-    buffer.errors.assign(kValues, 0);
-    buffer.halves.resize(kValues);
+    if (number > kLargest) exchange.Encode(number, bytes, kWires[number - kLargest - 1]);
   }
 
   static int Skip(int rank, int round, uint32_t number) { return number == 1 ? (rank + round) % kValues : 0; }
@@ -145,20 +144,20 @@ struct Story {
     network.from = rank;
     if (worker.round == kRounds || worker.left) return;
     if (worker.next == 0 && any_order) std::shuffle(worker.order.begin(), worker.order.end(), chance);
-    if (worker.next <= kRounded && worker.order[worker.next] < kRounded) {
+    if (worker.next <= kLast && worker.order[worker.next] <= kLargest) {
       uint32_t number = worker.order[worker.next++];
       for (int i = 0; i < kValues; ++i) worker.mine[number][i] = (int64_t{1} << (8 * rank)) * (1 + worker.round);
       char* mine = reinterpret_cast<char*>(worker.mine[number]);
       char* sum = number == 0 ? mine : reinterpret_cast<char*>(worker.sums[number]);  // in place, too
       size_t skip = Skip(rank, worker.round, number) * sizeof(int64_t);
       worker.exchange->PushPullInto(number, mine, sum, sizeof(worker.mine[0]), byteps::common::BYTEPS_INT64, skip);
-    } else if (worker.next <= kRounded) {
-      ++worker.next;
-      for (int i = 0; i < kValues; ++i) worker.exact[i] = rank == 0 ? kExact : 0;
-      worker.exchange->PushPullInto(kRounded, reinterpret_cast<char*>(worker.exact),
-                                    reinterpret_cast<char*>(worker.rounded), sizeof(worker.exact),
-                                    byteps::common::BYTEPS_FLOAT32, 0);
-    } else if (worker.exchange->Wait(Below(kRounded + 1), 0)) {
+    } else if (worker.next <= kLast) {
+      uint32_t number = worker.order[worker.next++];
+      for (int i = 0; i < kValues; ++i) worker.exact[i] = rank == 0 ? Exact(i) : 0;
+      worker.exchange->PushPullInto(number, reinterpret_cast<char*>(worker.exact),
+                                    reinterpret_cast<char*>(worker.rounded[number - kLargest - 1]),
+                                    sizeof(worker.exact), byteps::common::BYTEPS_FLOAT32, 0);
+    } else if (worker.exchange->Wait(Below(kLast + 1), 0)) {
       Check(rank, worker);
       worker.next = 0;
       if (worker.round++ == worker.leaves_after) {
@@ -187,7 +186,7 @@ struct Story {
         Worker& late = *all[newcomer];
         late.round = late.from = entry;
         late.history = worker.history;
-        late.drift = worker.drift;
+        memcpy(late.drift, worker.drift, sizeof(late.drift));
         late.known = worker.known | 1 << newcomer;
         late.lost = lost_servers;
         late.exchange->Spread(ServersLeft());
@@ -260,9 +259,11 @@ struct Story {
                                    << ", value " << i << ": " << sum[i];
       }
     }
-    if (seen & 1) {
-      worker.drift += worker.rounded[0] - kExact;
-      CHECK(worker.drift < 1.0 / 200 && worker.drift > -1.0 / 200) << "half precision drifts by " << worker.drift;
+    for (int coded = 0; seen & 1 && coded < 2; ++coded) {
+      for (int i = 0; i < kValues; ++i) {
+        double drift = worker.drift[coded][i] += worker.rounded[coded][i] - Exact(i);
+        CHECK(drift < 1.0 / 200 && drift > -1.0 / 200) << "codec " << coded << " drifts by " << drift;
+      }
     }
     worker.history.push_back(seen);
   }
@@ -486,7 +487,7 @@ struct Story {
   int workers;
   const size_t window;
   const bool any_order = Below(2);
-  std::vector<uint32_t> priorities = {0, 1, 2, 3};
+  std::vector<uint32_t> priorities = {0, 1, 2, 3, 4};
   std::vector<std::unique_ptr<Worker>> all;
   std::vector<std::unique_ptr<RoundTable>> servers;
   std::set<int> members, unnoticed, said_leave, lost_servers;

@@ -151,4 +151,4 @@ def test_a_worker_of_several_gpus_sums_by_the_stages_of_byteps(monkeypatch: pyte
     assert [gpu.push_pull("gradients", buffer, begin) for begin in (0, 2)] == [-1, -2]
     assert gpu.wait(-1, 0.0) and gpu.wait(-2, 0.0) and not gpu.wait(-3, 0.0)
     assert library.pushed[0] is buffer and library.pushed[1] is not buffer, "its beginning is in no sum"
-    assert library.declared == ["gradients"] and "bf16 has no effect" in told[0] and not sums.names
+    assert library.declared == ["gradients"] and "wire has no effect" in told[0] and not sums.names
