@@ -113,6 +113,7 @@ class BytePSComm(Comm):
     """
 
     name = "byteps"
+    first_needed_first = True
     elastic: ElasticWorker | None
     _gpu: GpuSums | None = None
     _followed: SumTaker | None = None  # this worker is in no sum yet, and takes those of the others
