@@ -1,12 +1,72 @@
-"""The words for settings are always those of the values at hand, though they are made only where one has changed."""
+"""Quick looks see every change of what is trained, and the words for settings are those of the values at hand."""
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 import pytest
 import torch
 from torch import nn
 
-from worker_hooks.torch.glance import ToldSettings
+from worker_hooks.torch.glance import Glance, ToldSettings
+
+
+def _freeze(model: nn.Module, _: torch.optim.Optimizer) -> None:
+    model[0].bias.requires_grad_(False)
+
+
+def _move(model: nn.Module, _: torch.optim.Optimizer) -> None:
+    model[0].weight.data = model[0].weight.data.double()
+
+
+def _replace_parameter(model: nn.Module, _: torch.optim.Optimizer) -> None:
+    model[0].weight = nn.Parameter(torch.ones(2, 2))
+
+
+def _replace_module(model: nn.Module, _: torch.optim.Optimizer) -> None:
+    model[1] = nn.BatchNorm1d(2)
+
+
+def _add_module(model: nn.Module, _: torch.optim.Optimizer) -> None:
+    model.append(nn.Identity())
+
+
+def _take_parameter_away(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+    del optimizer.param_groups[0]["params"][-1]
+
+
+def _add_group(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+    optimizer.add_param_group({"params": [nn.Parameter(torch.ones(1))]})
+
+
+def _step_another_one(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+    optimizer.param_groups[0]["params"][0] = nn.Parameter(torch.ones(2, 2))
+
+
+CHANGES = (
+    _freeze,
+    _move,
+    _replace_parameter,
+    _replace_module,
+    _add_module,
+    _take_parameter_away,
+    _add_group,
+    _step_another_one,
+)
+
+
+@pytest.mark.parametrize("change", CHANGES, ids=lambda change: change.__name__.replace("_", " ").strip())
+def test_a_glance_sees_every_change(
+    model: nn.Module, change: Callable[[nn.Module, torch.optim.Optimizer], None]
+) -> None:
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    glance = Glance([model], [optimizer])
+    model(torch.ones(3, 2)).sum().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+    assert glance.same(), "training itself changes nothing of it"
+    change(model, optimizer)
+    assert not glance.same()
 
 
 @pytest.fixture
