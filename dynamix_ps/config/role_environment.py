@@ -1,4 +1,4 @@
-"""Reads and checks the DMLC_* variables of a role. Pure."""
+"""Reads and checks the variables of a role. Pure."""
 
 from __future__ import annotations
 
@@ -6,9 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from dynamix_ps.addresses import host_port
+from dynamix_ps.config import variables
 from dynamix_ps.errors import UsageError
 
 ROLES = ("worker", "server", "scheduler")
+WIRES = ("float32", "bf16", "int8")  # as in `cluster.wire`
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +51,8 @@ def read_role(environ: Mapping[str, str]) -> RoleSettings:
     worker_id = 0
     if role == "worker":
         worker_id = _integer(environ, "DMLC_WORKER_ID", 0, (workers or 100_000) - 1, problems) or 0
+    if environ.get(variables.WIRE, WIRES[0]) not in WIRES:
+        problems.append(_complaint(environ, variables.WIRE, "one of " + ", ".join(WIRES)))
     if problems:
         raise UsageError("\n".join(problems))
     devices = [device for device in environ.get("NVIDIA_VISIBLE_DEVICES", "").split(",") if device]
