@@ -70,7 +70,10 @@ def attach(
         TrainingError: data, model, optimizer or number of workers do not fit together.
         CheckpointError: the checkpoint to resume from is unusable.
     """
+    from worker_hooks.process.freed_memory import keep_freed_memory  # which nothing needs before
+
     failure.install()
+    keep_freed_memory()
     begin_job(batch_size or batch_size_of(data) or FIRST_SIZE, Chosen.of(policy, batch))
     settings = Settings.from_environment()
     models = [model] if isinstance(model, torch.nn.Module) else list(model)
