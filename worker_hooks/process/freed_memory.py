@@ -22,7 +22,7 @@ def keep_freed_memory(environ: Mapping[str, str] = os.environ) -> bool:
     Returns false, and changes nothing, with another C library, or where the environment sets up malloc.
     """
     is_set_up = any(name.startswith("MALLOC_") for name in environ) or "malloc" in environ.get("GLIBC_TUNABLES", "")
-    if is_set_up or "CS_GNU_LIBC_VERSION" not in os.confstr_names:
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    if is_set_up or mallopt is None:
         return False
-    mallopt = ctypes.CDLL(None).mallopt
     return bool(mallopt(_MMAP_THRESHOLD, _MAPPED_BYTES) and mallopt(_TRIM_THRESHOLD, _KEPT_BYTES))

@@ -12,6 +12,7 @@ import pytest
 import yaml
 
 from dynamix_ps.config import variables
+from dynamix_ps.config.load import load_config
 from dynamix_ps.other_launchers import begin
 from dynamix_ps.other_launchers.duty import Duty
 from dynamix_ps.other_launchers.job import StartedJob
@@ -51,6 +52,8 @@ def duties(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Dut
 def test_a_run_on_several_machines_says_that_its_calls_are_in_the_clear(duties: list[Duty]) -> None:
     begun, _ = begin.begin_run(JOB, WISHES)
     assert duties[0].exposed
+    assert duties[0].mark.endswith("workers/worker-0.iteration")
+    assert duties[0].patience_s == load_config(os.environ[variables.CONFIG]).timeouts.lease_s / 3
     assert yaml.safe_load(begun["config"])["cluster"]["insecure"]
     assert len(begun["environment"][variables.TOKEN]) == 32
     assert variables.TLS not in begun["environment"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import subprocess
 import sys
 
@@ -34,6 +35,11 @@ def test_an_iteration_uses_the_memory_of_the_one_before() -> None:
         for given in ((), ("keep",))
     )
     assert kept < as_usual / 20
+
+
+def test_another_c_library_stays_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ctypes, "CDLL", lambda name: object())
+    assert not keep_freed_memory({})
 
 
 @pytest.mark.parametrize("name", ["MALLOC_ARENA_MAX", "GLIBC_TUNABLES"])
