@@ -8,7 +8,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from worker_hooks.process.termination import Termination
+from tests.unit.worker_hooks.test_passes import attached
+from worker_hooks.process.termination import TERMINATION, Termination
 
 
 class Run:
@@ -65,6 +66,12 @@ def test_a_worker_that_records_why_it_fails_is_not_cut_short(termination: Termin
     termination.failing()
     signal.raise_signal(signal.SIGTERM)  # would end this process
     assert not termination.requested
+
+
+def test_a_training_that_fails_is_not_cut_short(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(TERMINATION, "_fails", False)
+    attached().training.abandon(RuntimeError("broken"))
+    assert TERMINATION._fails
 
 
 def test_a_sigterm_by_which_the_launcher_ends_the_job_is_no_notice(termination: Termination) -> None:
