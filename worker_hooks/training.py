@@ -254,7 +254,6 @@ class Training:
 
     def begin_batch(self, batch: Batch) -> None:
         """Everything before the script gets `batch`."""
-        self.sums.complete()
         self.evaluator.check_own_weights("a loop over batches")
         if self.membership is not None:
             self.membership.admit(batch.iteration)

@@ -527,11 +527,12 @@ class Config(_Section):
 
     Between hosts on slow links smaller ones are, so that most leave while the backward pass still runs.
     """
-    overlap: Literal["backward", "step"] = "backward"
+    overlap: Literal["backward", "next_forward"] = "backward"
     """What runs while sums of gradients are under way (torch).
 
-    `backward`: the backward pass, and `run.backward()` returns when all sums are there. `step`: also the optimizer,
-    which steps the parameters whose sums are there. Whatever reads gradients before the step waits for all sums.
+    `backward`: the backward pass, and `run.backward()` returns when all sums are there. `next_forward`: also what comes
+    between, and the next forward pass; each layer waits for its own weights. Whatever else reads gradients or weights
+    before waits too.
     """
     emulation: Literal["auto", "cgroup", "hook", "none"] = "auto"
     """How the speeds of `cluster.workers` come about.

@@ -1,4 +1,4 @@
-"""Scripts with `overlap: step` and sums that have NaN in their places until somebody waits for them."""
+"""Scripts with `overlap: next_forward` and sums that have NaN in their places until somebody waits for them."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ REFUSED = ["infinite_loss", "backward_after_the_sum", "two_steps"]
 
 @pytest.fixture(autouse=True)
 def switched_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(late_sums.OVERLAP, "step")
+    monkeypatch.setenv(late_sums.OVERLAP, "next_forward")
 
 
 @pytest.mark.parametrize("name", SCRIPTS)
@@ -49,28 +49,35 @@ def test_errors_come_before_a_weight_changes(name: str, server: ForkServer, tmp_
         assert re.search(test_refused.CASES[name], worker.output)
 
 
-def lose_peer(bucket: int) -> None:
-    """In a worker: another one is lost, in iteration 3, before the sum of this bucket. The script saves in the end."""
+def lose_peer(job: tuple[int, bool]) -> None:
+    """In a worker: another one is lost in iteration 3, before the sum of this bucket. The script saves in the end.
+
+    The script may read gradients before its step.
+    """
     import dynamix_ps.torch as dynamix
 
     torch.manual_seed(0)
     model = net()
     optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
     run = dynamix.attach(model, optimizer, data())
-    arrive, before, due = run.training.sums.exchange.arrive, "", [bucket]
+    bucket, reads = job
+    arrive, before, left = run.training.sums.exchange.arrive, "", [0]
 
     def lose(one: Any, on_slow: Any) -> None:
-        if run.iteration == 3 and not due[0]:
+        left[0] -= 1
+        if left[0] == 0:
             raise PeerLostError("another worker is gone")
-        due[0] -= run.iteration == 3
         arrive(one, on_slow)
 
     run.training.sums.exchange.arrive = lose  # type: ignore[method-assign]
     try:
-        for _, x, y in run.batches(iterations=5):
+        for number, (_, x, y) in enumerate(run.batches(iterations=5)):
             optimizer.zero_grad()
             run.backward(nn.functional.mse_loss(model(x), y))
             before = digest(model)
+            left[0] = bucket + 1 if number == 3 else 0
+            if reads:
+                nn.utils.clip_grad_norm_(model.parameters(), 10.0)
             optimizer.step()
     except PeerLostError:
         print("the script catches it", flush=True)
@@ -79,12 +86,12 @@ def lose_peer(bucket: int) -> None:
         print("the script saves", "the weights before" if digest(model) == before else "others", flush=True)
 
 
-@pytest.mark.parametrize(("bucket", "saves"), [(0, True), (1, False), (3, False)])
+@pytest.mark.parametrize(("bucket", "saves"), [(0, False), (1, False), (3, False), (1, True)])
 def test_a_worker_that_is_lost_between_two_buckets_leaves_no_weights(
     bucket: int, saves: bool, server: ForkServer, tmp_path: Path
 ) -> None:
-    """Where no bucket is stepped the error is one as any other; else nothing of the script runs any more."""
-    workers: list[Worker] = server.run("tests.cases.test_overlap:lose_peer", bucket, tmp_path)
+    """Before the step the error is one as any other; after `step()` nothing of the script runs any more."""
+    workers: list[Worker] = server.run("tests.cases.test_overlap:lose_peer", (bucket, saves), tmp_path)
     for worker in workers:
         assert worker.code == PeerLostError.exit_code, worker.output
         assert worker.output.count("error: another worker is gone") == 1

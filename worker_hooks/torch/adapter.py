@@ -144,8 +144,13 @@ class TorchAdapter(Adapter):
         return self.calls.has_unseen()
 
     def batch_begun(self) -> None:
+        late = self._exchange.late
         if self.averages is not None:
+            if late is not None and late.due:
+                late.tell("ema_decay averages the weights after each step")
             self.averages.end_iteration()  # the one before, with all that the script has done in it
+        if late is not None:
+            late.batch_begun()
 
     def batch_finished(self) -> None:
         self._compiled.iteration_complete()

@@ -24,6 +24,15 @@ def mark_sizes(batch: Any, samples: int) -> None:
             dynamo.maybe_mark_dynamic(leaf, 0)
 
 
+def is_used() -> bool:
+    """Whether anything in this process was given to torch.compile."""
+    dynamo = lazy_dynamo.loaded()
+    if dynamo is None:
+        return False
+    backends = getattr(dynamo.eval_frame, "cached_backends", {0: dynamo})
+    return any(backend is not None for backend in backends.values())  # none: of functions that are not to be compiled
+
+
 class CompiledGraphs:
     """Counts the graphs that torch.compile makes in this process."""
 

@@ -47,7 +47,8 @@ class Glance:
 
     def _state(self) -> tuple[list[int], list[bool]]:
         """Where the parameters are, and which need a gradient."""
-        return list(map(_PLACE, self._parameters)), list(map(_NEEDS_GRADIENT, self._parameters))
+        with torch._C.DisableTorchFunctionSubclass():  # these do not read what a late weight has
+            return list(map(_PLACE, self._parameters)), list(map(_NEEDS_GRADIENT, self._parameters))
 
     def same(self) -> bool:
         """Whether another look sees the same."""

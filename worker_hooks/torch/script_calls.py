@@ -190,9 +190,9 @@ class ScriptCalls:
 
         after_step, by_buckets = partial(self._training.after_step, number), None
         if (late := self._exchange.late) is not None:
-            from worker_hooks.torch.bucket_steps import BucketSteps  # few trainings step so
+            from worker_hooks.torch.late_steps import LateSteps  # few trainings step so
 
-            by_buckets = BucketSteps(optimizer, self._training.sums, late)
+            by_buckets = LateSteps(optimizer, self._training.sums, late)
         self._hooks += StepHooks(optimizer, before_step, after_step, by_buckets).install()
 
     def _check_global(self, optimizer: torch.optim.Optimizer) -> None:

@@ -22,9 +22,6 @@ class PartSteps(Protocol):
     def end(self) -> None:
         """`step()` is over."""
 
-    def raise_interrupt(self) -> None:
-        """Raises KeyboardInterrupt if Ctrl-C has come while a part of the step was made."""
-
 
 def is_left_out(optimizer: torch.optim.Optimizer) -> bool:
     """Whether a GradScaler has let a fused optimizer step only to leave the weights as they are, for an overflow."""
@@ -92,8 +89,6 @@ class StepHooks:
             self._in_parts.end()
         self._restore_rates()
         self._after_step()
-        if self._in_parts is not None:
-            self._in_parts.raise_interrupt()
 
     def _restore_rates(self) -> None:
         assert self._rates is not None, "the closure was not called"

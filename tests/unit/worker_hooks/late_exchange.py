@@ -12,9 +12,9 @@ from torch import nn
 from dynamix_ps.comm.base import Comm
 from worker_hooks.exchange.gradient_exchange import Bucket
 from worker_hooks.exchange.trailer import Contribution
-from worker_hooks.torch.bucket_steps import BucketSteps
 from worker_hooks.torch.gradients import TorchExchange
 from worker_hooks.torch.late_gradients import LateGradients
+from worker_hooks.torch.late_steps import LateSteps
 from worker_hooks.torch.step_hooks import StepHooks
 
 
@@ -88,8 +88,12 @@ class LateTraining:
 
     def hook(self, optimizer: torch.optim.Optimizer, factor: float = 1.0) -> None:
         """Its steps are those of this training from now on, with this factor on the rate."""
-        by_buckets = BucketSteps(optimizer, self.sums, self._late)
+        by_buckets = LateSteps(optimizer, self.sums, self._late)
         StepHooks(optimizer, lambda: factor, lambda: None, by_buckets).install()
+
+    def begin_batch(self) -> None:
+        """The script gets the next batch."""
+        self._late.batch_begun()
 
     def backward(self, loss: torch.Tensor, factor: float = 1.0) -> None:
         mine = Contribution(4, 1.0, 0.0, math.nan, 0, 0.0, doing=0, weights=(0.0, 0.0))

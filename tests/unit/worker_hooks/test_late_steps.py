@@ -1,19 +1,22 @@
-"""A step that is taken bucket by bucket is the plain step, bit for bit."""
+"""A step that is taken later, bucket by bucket, is the plain step, bit for bit."""
 
 from __future__ import annotations
 
 import copy
+import pickle
+from collections import defaultdict
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import pytest
 import torch
 from torch import nn
+from torch.utils.flop_counter import FlopCounterMode
 
 from dynamix_ps.errors import TrainingError
 from tests.unit.worker_hooks.late_exchange import LateTraining
-from worker_hooks.process import failure
-from worker_hooks.torch.bucket_steps import KNOWN, refusal
+from worker_hooks.torch.late_steps import KNOWN, refusal
 
 OPTIONS: dict[str, list[dict[str, Any]]] = {
     "SGD": [{"momentum": 0.9, "nesterov": True}, {"momentum": 0.9, "fused": True}, {"maximize": True}],
@@ -93,45 +96,66 @@ def test_it_is_the_plain_step(kind: Any, options: dict[str, Any], bucket_bytes: 
     training = LateTraining(net, bucket_bytes)
     parts = counted(training)
     training.hook(optimizer)
-    for x in batches():
-        expected.zero_grad()
+    for number, x in enumerate(batches()):
         loss_of(plain, x).backward()
         expected.step()
-        optimizer.zero_grad()
+        training.begin_batch()
         training.backward(loss_of(net, x))
         assert training.late
         optimizer.step()
-        assert equal(state_of(net, optimizer), state_of(plain, expected))
-    assert not training.told and parts, "nothing was made in parts"
+        assert training.late and training.has_stepped
+        halve_rates(expected)
+        halve_rates(optimizer)
+        if number % 2:
+            expected.zero_grad()
+            optimizer.zero_grad()
+            assert training.late, "a gradient that is dropped is not waited for"
+    assert not training.told and parts
+    assert equal(state_of(net, optimizer), state_of(plain, expected))
+    assert not training.late
+
+
+def halve_rates(optimizer: torch.optim.Optimizer) -> None:
+    """As a schedule does it."""
+    for group in optimizer.param_groups:
+        if isinstance(group["lr"], torch.Tensor):
+            group["lr"].mul_(0.5)
+        else:
+            group["lr"] *= 0.5
 
 
 def counted(training: LateTraining) -> list[str]:
-    """Gets the name of every bucket that was waited for after a part of the step was made."""
+    """Gets the name of every bucket that was waited for after `step()`."""
     waited: list[str] = []
     training.comm.on_wait = lambda name: waited.append(name) if training.has_stepped else None
     return waited
 
 
-@pytest.mark.parametrize("first_needed_first", [False, True])
-def test_each_bucket_is_stepped_before_the_next_one_is_waited_for(first_needed_first: bool) -> None:
+def test_each_layer_waits_for_its_own_weights() -> None:
     net = Net()
     optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
     training = LateTraining(net)
-    training.comm.first_needed_first = first_needed_first
     training.hook(optimizer, factor=3.0)
     before = [p.detach().clone() for p in net.parameters()]
-    changed: list[list[bool]] = []
-    layers = [0, 1, 2] if first_needed_first else [2, 1, 0]
-    training.backward(loss_of(net, next(batches())), factor=0.5)
-    training.comm.on_wait = lambda name: changed.append(
-        [not torch.equal(p, old) for p, old in zip(net.parameters(), before, strict=True)]
-    )
+    first, second = batches_of(2)
+    training.backward(loss_of(net, first), factor=0.5)
     optimizer.step()
-    in_turn = [[number in layers[:done] for number in range(3)] for done in range(4)]
-    assert [one[:3] for one in changed] == (in_turn if first_needed_first else [[False] * 3, *in_turn[:3]])
     assert optimizer.param_groups[0]["lr"] == 0.1
+    events: list[str] = []
+    training.comm.on_wait = events.append
+    for number, layer in enumerate(net.layers):
+        layer.register_forward_pre_hook(lambda *_, number=number: events.append(f"layer {number}"))  # type: ignore[misc]
+    training.begin_batch()
+    net(second)
+    buckets = [training.exchange.bucket_of(layer.weight) for layer in net.layers]
+    names = [bucket.name for bucket in buckets if bucket is not None]
+    assert events == [names[0], "layer 0", names[1], "layer 1"]
     gradient = net.layers[0].weight.grad
     assert gradient is not None and torch.allclose(net.layers[0].weight, before[0] - 3.0 * 0.1 * gradient)
+
+
+def batches_of(number: int) -> list[torch.Tensor]:
+    return [x for x, _ in zip(batches(), range(number), strict=False)]
 
 
 def test_optimizers_step_one_after_the_other() -> None:
@@ -142,14 +166,105 @@ def test_optimizers_step_one_after_the_other() -> None:
         training.hook(optimizer)
     for x in batches():
         loss_of(plain, x).backward()
+        training.begin_batch()
         training.backward(loss_of(net, x))
         for number in (0, 1):
             pairs[0][number].step()
             pairs[1][number].step()
-            assert len(training.late) == (2, 0)[number], "each waits for its own"
         plain.zero_grad()
         net.zero_grad()
-        assert equal(net.state_dict(), plain.state_dict())
+        assert training.late
+    assert equal(net.state_dict(), plain.state_dict())
+
+
+def test_optimizers_that_share_weights_step_one_after_the_other() -> None:
+    plain, net = Net(), Net()
+    training = LateTraining(net)
+    pairs = [[kind(one.parameters(), lr=0.1) for kind in (torch.optim.Adam, torch.optim.SGD)] for one in (plain, net)]
+    for optimizer in pairs[1]:
+        training.hook(optimizer)
+    for x in batches():
+        loss_of(plain, x).backward()
+        training.begin_batch()
+        training.backward(loss_of(net, x))
+        for one in (*pairs[0], *pairs[1]):
+            one.step()
+    assert equal(net.state_dict(), plain.state_dict())
+
+
+def load_other_state(optimizer: torch.optim.Optimizer) -> None:
+    optimizer.load_state_dict(copy.deepcopy(OTHER))
+
+
+STATE_READERS: dict[str, Callable[[torch.optim.Optimizer], object]] = {
+    "state_dict": lambda optimizer: copy.deepcopy(optimizer.state_dict()),
+    "by_parameter": lambda optimizer: [optimizer.state[p] for p in optimizer.param_groups[0]["params"]],
+    "items": lambda optimizer: sorted(float(state["exp_avg"].sum()) for _, state in optimizer.state.items()),
+    "deepcopy": lambda optimizer: copy.deepcopy(optimizer).state_dict(),
+    "pickle": lambda optimizer: pickle.loads(pickle.dumps(optimizer)).state_dict(),
+    "load": load_other_state,
+    "length": lambda optimizer: len(optimizer.state),
+}
+OTHER = torch.optim.Adam(Net().parameters(), lr=0.3).state_dict()
+
+
+@pytest.mark.parametrize("reader", STATE_READERS)
+def test_whoever_looks_at_the_state_of_an_optimizer_waits(reader: str) -> None:
+    plain, net = Net(), Net()
+    training = LateTraining(net)
+    expected, optimizer = (torch.optim.Adam(one.parameters(), lr=0.1) for one in (plain, net))
+    training.hook(optimizer)
+    for x in batches():
+        loss_of(plain, x).backward()
+        expected.step()
+        training.begin_batch()
+        training.backward(loss_of(net, x))
+        optimizer.step()
+        assert equal(STATE_READERS[reader](optimizer), STATE_READERS[reader](expected))
+    assert equal(state_of(net, optimizer), state_of(plain, expected))
+
+
+def test_a_state_that_is_loaded_stays() -> None:
+    plain, net = Net(), Net()
+    training = LateTraining(net)
+    expected, optimizer = (torch.optim.Adam(one.parameters(), lr=0.1) for one in (plain, net))
+    training.hook(optimizer)
+    x = next(batches())
+    loss_of(plain, x).backward()
+    expected.step()
+    training.backward(loss_of(net, x))
+    optimizer.step()
+    for one in (expected, optimizer):
+        one.state = defaultdict(dict)
+    assert equal(state_of(net, optimizer), state_of(plain, expected)) and not optimizer.state
+
+
+@pytest.mark.parametrize(
+    "around",
+    [
+        torch.inference_mode,
+        torch.no_grad,
+        partial(torch.autocast, "cpu"),
+        partial(FlopCounterMode, display=False),
+        partial(torch.device, "meta"),
+    ],
+)
+def test_what_is_around_a_reader_is_not_around_the_step(around: Callable[[], Any]) -> None:
+    plain, net = Net(), Net()
+    training = LateTraining(net)
+    expected, optimizer = (torch.optim.Muon(one.parameters(), lr=0.1) for one in (plain, net))
+    training.hook(optimizer)
+    for x in batches():
+        loss_of(plain, x).backward()
+        expected.step()
+        training.begin_batch()
+        training.backward(loss_of(net, x))
+        optimizer.step()
+        before = len(training.late)
+        with around():
+            net.layers[0](x)
+            assert 0 < len(training.late) < before
+    assert equal(state_of(net, optimizer), state_of(plain, expected))
 
 
 class Own(torch.optim.SGD):
@@ -190,8 +305,10 @@ def test_where_it_might_differ_it_waits_for_all_and_says_so_once(
     assert reason in refusal(optimizer)
     for x in batches():
         optimizer.zero_grad()
+        training.begin_batch()
         training.backward(loss_of(net, x))
         optimizer.step()
+        assert not training.late
     assert not parts and len(training.told) == 1 and reason in training.told[0]
     assert all(p.isfinite().all() for p in net.parameters())
 
@@ -221,7 +338,7 @@ def test_a_closure_computes_all_gradients_first() -> None:
     assert len(training.told) == 1 and "closure" in training.told[0]
 
 
-def test_ctrl_c_waits_for_the_end_of_the_step() -> None:
+def test_after_ctrl_c_in_a_wait_the_step_is_still_complete() -> None:
     plain, net = Net(), Net()
     expected, optimizer = (torch.optim.Adam(one.parameters(), lr=0.1) for one in (plain, net))
     training, x = LateTraining(net), next(batches())
@@ -229,52 +346,18 @@ def test_ctrl_c_waits_for_the_end_of_the_step() -> None:
     loss_of(plain, x).backward()
     expected.step()
     training.backward(loss_of(net, x))
-    presses = iter([False, False, True])
+    optimizer.step()
+    presses = iter([False, True])
 
     def press(name: str) -> None:
         if next(presses, False):
             raise KeyboardInterrupt
 
     training.comm.on_wait = press
+    training.begin_batch()
     with pytest.raises(KeyboardInterrupt):
-        optimizer.step()
+        net(x)
     assert equal(state_of(net, optimizer), state_of(plain, expected))
-
-
-def test_before_the_first_part_ctrl_c_ends_the_step() -> None:
-    net = Net()
-    optimizer = torch.optim.Adam(net.parameters(), lr=0.1)
-    training, before = LateTraining(net), copy.deepcopy((net.state_dict(), optimizer.state_dict()))
-    training.hook(optimizer, factor=3.0)
-    training.backward(loss_of(net, next(batches())))
-
-    def press(name: str) -> None:
-        raise KeyboardInterrupt
-
-    training.comm.on_wait = press
-    with pytest.raises(KeyboardInterrupt):
-        optimizer.step()
-    assert equal((net.state_dict(), optimizer.state_dict()), before)
-
-
-def test_the_second_ctrl_c_ends_the_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    def end() -> None:
-        raise SystemExit(130)
-
-    monkeypatch.setattr(failure, "end_now", end)
-    net = Net()
-    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
-    training = LateTraining(net)
-    training.hook(optimizer)
-    training.backward(loss_of(net, next(batches())))
-
-    def press(name: str) -> None:
-        if training.has_stepped:
-            raise KeyboardInterrupt
-
-    training.comm.on_wait = press
-    with pytest.raises(SystemExit):
-        optimizer.step()
 
 
 def test_gradients_that_ctrl_c_has_cut_short_are_not_used() -> None:
