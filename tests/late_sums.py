@@ -1,6 +1,6 @@
 """Sums that nobody can read before a wait for them: their places have NaN until then.
 
-With `TESTS_OVERLAP=next_forward` in the environment, all forked workers train with `overlap: next_forward`, a bucket for each
+With `TESTS_OVERLAP=next_forward` in the environment, all forked workers train with this `overlap`, a bucket for each
 parameter, and such sums. So whoever reads a gradient too early gets NaN.
 """
 

@@ -31,7 +31,7 @@ from dynamix_ps.errors import TrainingError
 from worker_hooks.exchange.trailer import Contribution, GlobalView, Present, SumTrailer
 from worker_hooks.workers import Workers
 
-_PARTS = 8  # of the gradients: most leave while backward still runs
+_LARGEST, _SMALLEST = 7 / 64, 1 / 128  # parts of all gradients in a bucket: most leave while backward runs
 
 
 def bucket_layout(
@@ -39,8 +39,10 @@ def bucket_layout(
 ) -> list[list[int]]:
     """Numbers of the parameters in each bucket, last layers first: in the order in which backward reaches them.
 
-    A bucket is closed when it has an eighth of all bytes, or what `most_bytes` and `least_bytes` make of that. The last
-    one has the trailer, and no parameter if there are others: then no gradient waits for the trailer.
+    A bucket is closed when it has a ninth of all bytes, or what `most_bytes` and `least_bytes` make of that. The first
+    buckets are smaller, so that sums begin early in the backward pass; so are those before the end, whose sums the
+    first layers of the next forward pass wait for. The last bucket has the trailer, and no parameter if there are
+    others: then no gradient waits for the trailer.
 
     Args:
         sizes_bytes: of every trainable parameter.
@@ -50,20 +52,22 @@ def bucket_layout(
 
     Raises TrainingError when there is no parameter.
     """
-    full = min(most_bytes, max(least_bytes, sum(sizes_bytes) // _PARTS))
-    groups: list[list[int]] = []
-    filled = 0
+    whole, groups = sum(sizes_bytes), list[list[int]]()
+    smallest = min(most_bytes, max(least_bytes, int(whole * _SMALLEST)))
+    filled = full = placed = 0
     for number in sorted(range(len(sizes_bytes)), key=lambda one: (sizes_bytes[one] > 0, one), reverse=True):
-        size = sizes_bytes[number]
+        size, left = sizes_bytes[number], whole - placed
+        is_open = bool(groups) and (filled < full or (left < smallest and filled < most_bytes))
         if groups and not size:  # no data plane sums an empty buffer
             alike = [group for group in groups if kinds[group[0]] == kinds[number]]
             (alike or groups)[-1].append(number)
-        elif groups and filled < full and kinds[groups[-1][0]] == kinds[number]:
+        elif is_open and kinds[groups[-1][0]] == kinds[number]:
             groups[-1].append(number)
             filled += size
         else:
             groups.append([number])
-            filled = size
+            filled, full = size, min(most_bytes, max(smallest, min(int(whole * _LARGEST), placed, left // 2)))
+        placed += size
     if not groups:
         raise TrainingError("the model has no parameter that requires a gradient, so there is nothing to train")
     return groups if len(groups) == 1 else [*groups, []]

@@ -9,7 +9,8 @@ summed_gradients  what the last sum has left, where losses are sums
 gradients        the exchange of gradients: buckets that fill while backward runs
 bucket           one bucket: where gradients are put, summed, and handed to the parameters
 late_gradients   gradients that come after run.backward() has returned, and who waits for them
-bucket_steps     steps of an optimizer that are taken bucket by bucket
+late_weights     weights that step() has not changed yet, and who waits for them
+late_steps       steps of an optimizer that are taken bucket by bucket, when their sums are there
 places           the places of gradients in a bucket, and what the script keeps of them
 gradient_hooks   hooks of the script on gradients, which wait for the sum
 parameters       what a training changes, watched from batch to batch

@@ -90,7 +90,7 @@ class LateSteps:
         for number, group in enumerate(groups):
             for parameter in group["params"]:
                 if (bucket := self._late.bucket_of(parameter)) in parts:
-                    parts[bucket][number].append(parameter)  # type: ignore[index]
+                    parts[bucket][number].append(parameter)
         for bucket, found in parts.items():
             if any(found):
                 yield bucket, [_as_now(group, part) for group, part in zip(groups, found, strict=True)]
@@ -139,8 +139,9 @@ def _plain_torch() -> Iterator[None]:
         if torch._C._len_torch_dispatch_stack():
             modes.enter_context(_disable_current_modes())
         if (tracing := torch._C._get_tracing_state()) is not None:
-            torch._C._set_tracing_state(None)
-            modes.callback(torch._C._set_tracing_state, tracing)
+            set_tracing: Any = torch._C._set_tracing_state  # type: ignore[attr-defined]
+            set_tracing(None)
+            modes.callback(set_tracing, tracing)
         yield
 
 

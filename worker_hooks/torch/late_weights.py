@@ -19,8 +19,8 @@ from torch._functorch import eager_transforms, vmap
 from worker_hooks.torch import compiled
 
 _ABOUT = {
-    *(getattr(torch.Tensor, name).__get__ for name in "shape dtype device layout requires_grad is_leaf ndim".split()),
-    *(getattr(torch.Tensor, name) for name in "size dim numel element_size is_floating_point is_complex".split()),
+    *(getattr(torch.Tensor, name).__get__ for name in ("shape", "dtype", "device", "layout", "requires_grad", "ndim")),
+    *(getattr(torch.Tensor, name) for name in ("size", "dim", "numel", "element_size", "is_floating_point")),
 }  # what they tell no step changes
 _TRANSFORMS = (  # each begins with one of these
     *((eager_transforms, f"_{kind}_increment_nesting") for kind in ("grad", "jvp", "func")),
@@ -139,7 +139,7 @@ def _wait_for(found: Iterable[Any]) -> None:
             if (owner := _owners.get(one)) is not None:
                 owner.read(one)
             if one not in _owners:  # its step is made, or it is a copy
-                one.__class__ = nn.Parameter
+                one.__class__ = nn.Parameter  # type: ignore[assignment]
 
 
 def _tensors_in(found: Any) -> Iterator[Any]:

@@ -25,6 +25,8 @@ from benchmarks.workloads import models
 
 if TYPE_CHECKING:
     from dynamix_ps.comm import Comm
+    from worker_hooks.exchange.gradient_exchange import Bucket
+    from worker_hooks.torch.gradients import TorchExchange
 
 BATCH = 64
 BATCHES = 8
@@ -122,17 +124,36 @@ def timed(step: Step, iterations: int) -> float:
 
 
 def make_ours(
-    name: str, module: torch.nn.Module, optimizer: torch.optim.Optimizer, data: Batches, comm: Any
+    name: str,
+    module: torch.nn.Module,
+    optimizer: torch.optim.Optimizer,
+    data: Batches,
+    comm: Any,
+    next_forward: bool = False,
 ) -> tuple[Step, list[torch.Tensor]]:
-    """The gradient exchange of the hook: sends flat buckets, with the tail, while backward runs."""
+    """The gradient exchange of the hook: sends flat buckets, with the tail, while backward runs.
+
+    `next_forward`: sums are under way until the next forward pass needs their weights.
+    """
     from worker_hooks.exchange.trailer import Contribution
     from worker_hooks.torch.gradients import TorchExchange
+    from worker_hooks.torch.late_gradients import LateGradients
+    from worker_hooks.torch.late_steps import LateSteps
+    from worker_hooks.torch.step_hooks import StepHooks
 
-    exchange = TorchExchange(dict(module.named_parameters()), [], comm, BUCKET_BYTES, f"bench.{name}")
+    late = LateGradients(lambda what, why: print(f"{what}: {why}", file=sys.stderr)) if next_forward else None
+    parameters = dict(module.named_parameters())
+    exchange = TorchExchange(parameters, [], comm, BUCKET_BYTES, f"bench.{name}", late=late)
+    if late is not None:
+        sums: Any = LateSums(exchange)
+        late.sums = sums
+        StepHooks(optimizer, lambda: 1.0, lambda: None, LateSteps(optimizer, sums, late)).install()
 
     def step(i: int) -> None:
         inputs, targets = data[i % len(data)]
         optimizer.zero_grad()
+        if late is not None:
+            late.batch_begun()
         loss = cross_entropy(module(inputs), targets)
         exchange.begin(1 / comm.size, measure_norm=False)
         loss.backward()  # type: ignore[no-untyped-call]
@@ -142,11 +163,27 @@ def make_ours(
                 Contribution(len(inputs), mean_loss, math.nan, grad_sq, 0, 0.0, doing=0, weights=(0.0, 0.0))
             ]
         )
-        exchange.receive(lambda waited_s: None)
+        exchange.receive(lambda waited_s: None, exchange.may_be_late())
         exchange.deliver()
         optimizer.step()
 
     return step, list(module.parameters())
+
+
+class LateSums:
+    """What steps and readers need of the sums of a training."""
+
+    leads = True
+
+    def __init__(self, exchange: TorchExchange) -> None:
+        self._exchange = exchange
+
+    def arrive(self, bucket: Bucket) -> None:
+        self._exchange.arrive(bucket, lambda waited_s: None)
+
+    def complete(self) -> None:
+        for bucket in self._exchange.late_buckets():
+            self.arrive(bucket)
 
 
 def make_gloo(
