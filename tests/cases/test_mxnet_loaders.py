@@ -33,8 +33,8 @@ pytestmark = NEEDS_MXNET
 @pytest.mark.timeout(180)
 def test_every_sample_once_per_pass(tmp_path: Path) -> None:
     file = write_cluster_file(
-        tmp_path, (4, 4), comm="byteps", mode="observe", lr_rule="none", metrics={"network": "off"}
-    )
+        tmp_path, (4, 4), comm="byteps", mode="observe", lr_rule="none", metrics={"network": "off"}, bucket_bytes=1
+    )  # a bucket for each parameter, also on a worker without samples
     cases = [{"length": length, "order": order, "options": options} for length, order, options in CASES]
     variables = {"DYNAMIX_CONFIG": str(file), "TEST_LOADERS": json.dumps(cases)}
     with Cluster(SCRIPT, workers=2, env=variables) as running:

@@ -231,10 +231,13 @@ class GradientExchange:
     def send_full(self) -> None:
         """Send the full buckets, in order, up to the first that is not full. Never sends the last bucket."""
         while self._next < len(self.buckets) - 1 and self.buckets[self._next].is_full():
-            bucket = self.buckets[self._next]
-            self._add_square(bucket)
-            bucket.handle = self._push(bucket)
-            self._next += 1
+            self._send_next()
+
+    def _send_next(self) -> None:
+        bucket = self.buckets[self._next]
+        self._add_square(bucket)
+        bucket.handle = self._push(bucket)
+        self._next += 1
 
     def _push(self, bucket: Bucket, begin: int = 0) -> int:
         """Start the sum of a bucket, in which values before `begin` have no part; returns its handle."""
@@ -253,10 +256,11 @@ class GradientExchange:
         samples), and returns what goes into the trailer, for each of its workers.
         """
         self._open = False
-        last = self.buckets[-1]
-        for bucket in self.buckets[self._next :]:
+        *others, last = self.buckets
+        for bucket in others[self._next :]:
             bucket.fill_gaps()
-        self.send_full()
+            self._send_next()
+        last.fill_gaps()
         self._add_square(last)
         grad_sq = self._weighted_sq / self.weight**2 if self._measure and self.weight else float("nan")
         parts = [bucket.present for bucket in self.buckets]
