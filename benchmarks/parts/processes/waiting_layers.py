@@ -40,7 +40,7 @@ class _Layer(nn.Module):
         self.weight, self._seconds = nn.Parameter(torch.zeros(values)), seconds
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        found: torch.Tensor = _Wait.apply(x, self.weight, self._seconds)
+        found: torch.Tensor = _Wait.apply(x, self.weight, self._seconds)  # type: ignore[no-untyped-call]
         return found
 
 
