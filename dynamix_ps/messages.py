@@ -372,6 +372,7 @@ class Registration:
     host: str
     pid: int
     plan: Plan  # the plan it holds now (version 0, or the one of a checkpoint)
+    work: str = ""  # digest of what it computes, and on what; empty: it does not tell
 
 
 @dataclass(frozen=True, slots=True)

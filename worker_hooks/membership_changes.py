@@ -360,4 +360,4 @@ class MembershipChanges:
         self._observer.enter(handover.window)
         mine = self._plans.switch.plan_at(iteration).batch_sizes[self._rank]
         self._session.entered((mine,), iteration, self._training.framework_text)
-        self._session.connect(self._plans.switch.held)
+        self._session.connect(self._plans.switch.held, self._training.work())

@@ -145,20 +145,22 @@ class Session:
         network = NetworkMonitor(wanted, self.reporter.tell, self._plane.has)
         self._reporter.measure(Telemetry(self.comm.rank, network, SystemSampler().sample))
 
-    def connect(self, plan: Plan) -> None:
+    def connect(self, plan: Plan, work: str) -> None:
         """Register at the arbitrator with the plan that training begins with, and start listening for plans.
+
+        `work`: digest of what this worker computes, and on what; empty: it does not tell.
 
         A training that begins while another one is connected follows the same plans.
         """
         if self.settings.config.mode == "off" or self.settings.own_sizes or self._connected:
             return
         self._connected = True
-        self._connect(plan)
+        self._connect(plan, work)
 
-    def _connect(self, plan: Plan) -> None:
+    def _connect(self, plan: Plan, work: str) -> None:
         access = self.settings.arbitrator
         if access:
-            me = Registration(self.comm.rank, uuid.uuid4().hex, socket.gethostname(), os.getpid(), plan)
+            me = Registration(self.comm.rank, uuid.uuid4().hex, socket.gethostname(), os.getpid(), plan, work)
             self._reporter.connect(access, me, self.settings.accepted_bounds)
             if self.member is not None and not self.member.join():
                 missed = "not all members of the job have met in time; a worker lost before they have ends the job"

@@ -187,7 +187,18 @@ class Training:
         self.has_begun = True
         self.checkpoints.began()
         if not self.sums.follows:
-            self.session.connect(self.plans.switch.held)
+            self.session.connect(self.plans.switch.held, self.work())
+
+    def work(self) -> str:
+        """Digest of what this worker computes, and on what; empty where nobody remembers its speed."""
+        if not self.session.settings.config.policy.remember:
+            return ""
+        from worker_hooks.process.work import work_digest
+
+        digest = work_digest(self.adapter.parameters.described())
+        if not digest and self.sums.leads:
+            self.session.degraded("remembered speeds", "none: the script is no file that a later run could be of")
+        return digest
 
     def close(self) -> None:
         """`run.close()`. Also runs at exit."""

@@ -16,6 +16,7 @@ from dynamix_ps.arbitrator.links import LinkReports
 from dynamix_ps.arbitrator.places import WorkerPlaces
 from dynamix_ps.arbitrator.planner import guard, next_plan
 from dynamix_ps.arbitrator.publication import PlanPublication
+from dynamix_ps.arbitrator.remembered import RememberedSpeeds
 from dynamix_ps.arbitrator.windows import ClosedWindow
 from dynamix_ps.config.schema import Config
 from dynamix_ps.policy.base import Decision, Policy, View, ask, largest_total, reference_batch
@@ -43,8 +44,9 @@ class Decisions:
         publication: PlanPublication,
         links: LinkReports,
         exporter: Exporter | None = None,
+        remembered: RememberedSpeeds | None = None,
     ) -> None:
-        """`exporter`: gets every closed window."""
+        """`exporter`: gets every closed window. `remembered`: None: the job does not remember."""
         self._config = config
         self._policy = policy
         self._journal = journal
@@ -52,6 +54,7 @@ class Decisions:
         self._publication = publication
         self._links = links
         self._exporter = exporter
+        self._remembered = remembered
         self.count = resumed.decisions
         self._holding = resumed.starts > 0  # after a restart, sizes stay for one complete window
         self._first_sizes = config.initial_sizes()
@@ -135,11 +138,16 @@ class Decisions:
         )
 
     def _ask(self, view: View, timed_out: bool) -> Decision:
-        """The policy's answer; the present plan right after a restart, the present sizes if the policy fails."""
+        """The policy's answer; the present plan right after a restart, the present sizes if the policy fails.
+
+        While remembered speeds are being judged, the sizes that follow from that.
+        """
         keep = Decision(view.plan.batch_sizes)
         if self._holding:
             self._holding = timed_out
             return keep
+        if self._remembered is not None and (answer := self._remembered.answer(view, self.degraded)) is not None:
+            return answer
         try:
             return ask(self._policy, view)
         except Exception as error:  # any fault of a policy: sizes stay and training goes on

@@ -1,6 +1,7 @@
 """The arbitrator: window records in, plans out.
 
     register -> a worker gets a lease, and its samples where it joins     registry.py, places.py
+    begin    -> sizes by the speeds of an earlier run, if wanted          remembered.py, profile_file.py
     report   -> its record joins the others of the same window            windows.py
     observe  -> joins what workers and servers see of a connection        links.py
     step     -> window complete -> policy -> guard -> journal -> publish  decision.py, policy/, planner.py, journal.py
@@ -30,6 +31,7 @@ from dynamix_ps.arbitrator.learning import PolicyUpdates
 from dynamix_ps.arbitrator.links import LinkReports
 from dynamix_ps.arbitrator.places import WorkerPlaces
 from dynamix_ps.arbitrator.publication import PlanPublication
+from dynamix_ps.arbitrator.remembered import RememberedSpeeds
 from dynamix_ps.arbitrator.windows import MANY, Windows
 from dynamix_ps.config.role_hosts import role_hosts
 from dynamix_ps.config.schema import Config
@@ -90,8 +92,12 @@ class Arbitrator:
         self._publication = PlanPublication(plan, resumed.newest_version, journal)
         self._links = LinkReports(n_workers, n_servers or len(role_hosts(config.cluster).servers))
         self._windows = Windows(n_workers, closed=resumed.window)
+        self._remembered: RememberedSpeeds | None = None
+        if config.policy.remember and config.mode == "adapt":
+            fresh = resumed.plan is None and not resumed.decisions
+            self._remembered = RememberedSpeeds(config, self._publication, journal, fresh)
         self._decisions = Decisions(
-            config, policy, journal, resumed, self._places, self._publication, self._links, exporter
+            config, policy, journal, resumed, self._places, self._publication, self._links, exporter, self._remembered
         )
         self._updates = PolicyUpdates(policy, policy_file, journal, self._decisions.degraded)
         self._started: dict[str, Any] = {"policy": policy.name, "workers": n_workers, "restarts": resumed.starts}
@@ -136,6 +142,9 @@ class Arbitrator:
         joins = is_new and rank in self._places.empty
         plan = self._places.taking_in(rank, self.plan) if joins else self._places.without_empty(self.plan)
         self._publication.resize(plan.batch_sizes)
+        if self._remembered is not None:
+            self._remembered.told(registration)
+            self._wake.set()
         return self.plan
 
     def report(self, incarnation: str, record: WindowRecord) -> None:
@@ -229,6 +238,8 @@ class Arbitrator:
 
     async def step(self) -> bool:
         """Check leases and windows once; decide if a window is ready. Returns whether one was."""
+        if self._remembered is not None and self._remembered.is_due:
+            await self._remembered.begin(self._decisions.degraded)
         now_s = self._clock()
         for rank in self._leases.expire(now_s):
             logger.warning("worker %d is silent for more than %g s", rank, self._lease_s)
@@ -252,7 +263,9 @@ class Arbitrator:
         await self._updates.settled()
 
     def close(self) -> None:
-        """Journal the end. The caller closes the journal."""
+        """Journal the end, and keep the measured speeds if wanted. The caller closes the journal."""
+        if self._remembered is not None:
+            self._remembered.save()
         self._journal.write("stopped", decisions=self._decisions.count, refused=sum(self._refusals.values()))
 
     def _heard(self, rank: int, incarnation: str, iteration: int = 0) -> None:

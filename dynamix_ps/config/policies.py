@@ -22,6 +22,7 @@ class PolicyEntry:
         central: whether an arbitrator decides for all workers; otherwise each worker chooses its own size, and there is
             no arbitrator.
         measures: whether it decides by measured speeds; its proposals then need evidence (policy/evidence/).
+        links: whether workers with slow links get less.
     """
 
     target: str
@@ -29,9 +30,11 @@ class PolicyEntry:
     keys: tuple[str, ...] = ()
     central: bool = True
     measures: bool = False
+    links: bool = False
 
 
 SAFETY = "safety"  # the key of policies with a safety net (policy/safety_net.py)
+REMEMBER = "remember"  # the key of policies that decide by measured speeds (arbitrator/remembered.py)
 _BASELINES = "dynamix_ps.policy.baselines"
 
 POLICIES = {
@@ -39,28 +42,31 @@ POLICIES = {
     "proportional": PolicyEntry(
         f"{_BASELINES}.proportional:ProportionalPolicy",
         "Keeps the global batch and shares it in proportion to measured throughput.",
+        (REMEMBER,),
         measures=True,
     ),
     "pid": PolicyEntry(
         f"{_BASELINES}.pid:pid_policy",
         "The dynamic-batching controller: equalises compute times step by step.",
-        ("pid",),
+        ("pid", REMEMBER),
         measures=True,
     ),
     "lbbsp": PolicyEntry(
         f"{_BASELINES}.lbbsp:lbbsp_policy",
         "LB-BSP: shares by forecast speed, or moves samples from the slowest worker to the fastest.",
-        ("lbbsp",),
+        ("lbbsp", REMEMBER),
         measures=True,
     ),
     "lbb": PolicyEntry(
         f"{_BASELINES}.lbb:LbbPolicy",
         "LBB: solves for equal times from a profile that it learns on line.",
+        (REMEMBER,),
         measures=True,
     ),
     "goodput": PolicyEntry(
         f"{_BASELINES}.goodput:GoodputPolicy",
         "The global batch of largest goodput by the measured noise scale, split so that all finish together.",
+        (REMEMBER,),
         measures=True,
     ),
     "random": PolicyEntry(
@@ -69,14 +75,16 @@ POLICIES = {
     "model": PolicyEntry(
         "dynamix_ps.policy.model.policy:ModelPolicy",
         "The plan that follows from a model of the cluster, with a safety net. Nothing in it is learned.",
-        (SAFETY,),
+        (SAFETY, REMEMBER),
         measures=True,
+        links=True,
     ),
     "ppo": PolicyEntry(
         "dynamix_ps.policy.learned.policy:ppo_policy",
         "The learned policy: corrects the plan of `model`, with a safety net.",
-        ("ppo", SAFETY),
+        ("ppo", SAFETY, REMEMBER),
         measures=True,
+        links=True,
     ),
     "stigmergy": PolicyEntry(
         "dynamix_ps.policy.stigmergy.policy:stigmergy_policy",

@@ -367,6 +367,12 @@ class PolicySection(_Section):
     ] = "proportional"
     sizes: Annotated[tuple[BatchSize, ...] | None, Field(examples=[[96, 32]])] = None
     """Only for `static`: the size of each worker, in samples. Unset: each keeps the size that the run begins with."""
+    remember: bool = False
+    """Whether speeds are kept in `~/.cache/dynamix/speeds`, for the next run of the same script on the same hosts.
+
+    That run begins with sizes by these speeds, with the global batch of the first sizes. If the first second of
+    training contradicts the speeds, it goes back to the first sizes. Only for policies that measure speeds.
+    """
     pid: Pid = Pid()
     """Only for `pid`."""
     lbbsp: LbBsp = LbBsp()

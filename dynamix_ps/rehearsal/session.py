@@ -74,7 +74,7 @@ class RehearsedSession(Session):
     def _started(self, batch_sizes: Sequence[int], **fields: Any) -> None:
         self._records.started(batch_sizes, **{**fields, "comm": self._config.comm, "comm_version": "rehearsed"})
 
-    def _connect(self, plan: Plan) -> None:
+    def _connect(self, plan: Plan, work: str) -> None:
         assert self.folder is not None
         arbitrator = LocalArbitrator(self._config, self.folder, self._servers, self._records.unix_s)
         self._records.connect(arbitrator, plan)

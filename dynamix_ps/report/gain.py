@@ -73,7 +73,9 @@ class Gain:
         return abs(self.last.global_batch / self.first.global_batch - 1) > SAME_BATCH
 
 
-def gain_of(windows: Iterable[Line], n_workers: int, mode: str, lr_rule: str = "none") -> Gain:
+def gain_of(
+    windows: Iterable[Line], n_workers: int, mode: str, lr_rule: str = "none", first_sizes: Sequence[int] = ()
+) -> Gain:
     """Compare the end of a run with its first sizes.
 
     Args:
@@ -81,6 +83,7 @@ def gain_of(windows: Iterable[Line], n_workers: int, mode: str, lr_rule: str = "
         n_workers: a window counts only if so many workers reported it.
         mode: as in the cluster file; only `adapt` changes sizes.
         lr_rule: as in the cluster file; what a sample teaches depends on it.
+        first_sizes: to compare with where no window ran with plan 0; none: there is nothing to compare with then.
 
     Raises:
         KeyError, TypeError: a line lacks what a window line must have.
@@ -92,7 +95,8 @@ def gain_of(windows: Iterable[Line], n_workers: int, mode: str, lr_rule: str = "
     later = [rows for rows in whole if rows[0]["plan_version"] > 0]
     last = _stretch(later[-_end_of(later) :]) if later else None
     warm = _stretch([rows for rows in first_rows if rows[0]["first_iteration"] >= WARM])
-    first = warm if warm and warm.iterations >= WARM else _estimated(_stretch(first_rows), later)
+    cold = _stretch(first_rows) or (_untried(first_sizes) if first_sizes else None)
+    first = warm if warm and warm.iterations >= WARM else _estimated(cold, later)
     obstacle = _obstacle(first, last, mode)
     if first is None or last is None or obstacle:
         return Gain(first, last, obstacle)
@@ -140,6 +144,10 @@ def _stretch(windows: Sequence[Sequence[Line]]) -> Stretch | None:
         global_batch=samples / iterations,
         wait_fraction=tuple(wait / duration for wait, duration in zip(waits_s, durations_s, strict=True)),
     )
+
+
+def _untried(sizes: Sequence[int]) -> Stretch:
+    return Stretch(tuple(sizes), 0, 0.0, 0.0, float(sum(sizes)), wait_fraction=(math.nan,) * len(sizes))
 
 
 def _sizes(rows: Sequence[Line]) -> tuple[int, ...]:

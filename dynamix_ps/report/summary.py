@@ -76,8 +76,9 @@ def state_of(told: Iterable[RoleLine], n_workers: int, later: Collection[int] = 
 
 def _gain(told: Iterable[RoleLine], config: Config) -> Gain:
     windows = [line for source, _, line in told if line["kind"] == "window" and source.startswith("worker-")]
+    first = config.initial_sizes()[: config.first_workers] if config.policy.remember else ()
     try:
-        return gain_of(windows, config.first_workers, config.mode, config.lr_rule)
+        return gain_of(windows, config.first_workers, config.mode, config.lr_rule, first)
     except UNUSABLE as error:
         return Gain(None, None, f"a window line is damaged ({type(error).__name__}: {error})")
 

@@ -23,16 +23,18 @@ class Identity(_message.Message):
     def __init__(self, rank: _Optional[int] = ..., incarnation: _Optional[str] = ...) -> None: ...
 
 class RegisterRequest(_message.Message):
-    __slots__ = ("identity", "host", "pid", "plan")
+    __slots__ = ("identity", "host", "pid", "plan", "work")
     IDENTITY_FIELD_NUMBER: _ClassVar[int]
     HOST_FIELD_NUMBER: _ClassVar[int]
     PID_FIELD_NUMBER: _ClassVar[int]
     PLAN_FIELD_NUMBER: _ClassVar[int]
+    WORK_FIELD_NUMBER: _ClassVar[int]
     identity: Identity
     host: str
     pid: int
     plan: Plan
-    def __init__(self, identity: _Optional[_Union[Identity, _Mapping]] = ..., host: _Optional[str] = ..., pid: _Optional[int] = ..., plan: _Optional[_Union[Plan, _Mapping]] = ...) -> None: ...
+    work: str
+    def __init__(self, identity: _Optional[_Union[Identity, _Mapping]] = ..., host: _Optional[str] = ..., pid: _Optional[int] = ..., plan: _Optional[_Union[Plan, _Mapping]] = ..., work: _Optional[str] = ...) -> None: ...
 
 class RegisterReply(_message.Message):
     __slots__ = ("plan",)

@@ -12,7 +12,7 @@ from grpc_health.v1.health_pb2 import HealthCheckResponse
 from dynamix_ps.rpc.refusals import OtherRunError, RefusalError, UnknownSessionError, UnprovenCallError
 from dynamix_ps.rpc.session import Call, Sessions
 
-PROTOCOL = (3, 0)  # (major, minor); arbitrator.proto says what they promise
+PROTOCOL = (3, 1)  # (major, minor); arbitrator.proto says what they promise
 GREET = "/dynamix.arbitrator.Arbitrator/Greet"
 
 _PROTOCOL_KEY = "dynamix-protocol"

@@ -69,6 +69,7 @@ def registration_to_proto(registration: Registration) -> pb.RegisterRequest:
         host=registration.host,
         pid=registration.pid,
         plan=plan_to_proto(registration.plan),
+        work=registration.work,
     )
 
 
@@ -81,6 +82,7 @@ def registration_from_proto(request: pb.RegisterRequest) -> Registration:
         host=text("host", request.host),
         pid=count("pid", request.pid),
         plan=plan_from_proto(request.plan),
+        work=text("work", request.work) if request.work else "",
     )
 
 

@@ -31,7 +31,7 @@ and the constants below are chosen by us.
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -142,12 +142,10 @@ class Advisor:
             self._fixed_s, self._rates_per_s, self._network_s = np.where(window.there, known, 0.0)
             self._divisors = np.where(window.there, self._rates_per_s, 1.0)
         self._typical_network_s = typical(self._network_s, self._rates_per_s)
-        balanced = Balance(self._fixed_s, self._rates_per_s)
-        until_s = balanced.together_s(window.global_batch)
-        exposed = exposed_s(self._network_s, self._hiding, until_s[..., None])
-        later_s = np.maximum(exposed - self._typical_exposed_s(until_s)[..., None], 0.0)
-        given_up_s = 2 * later_s / (1 - self._hiding[..., None])  # by late workers
-        self._with_late = Balance(self._fixed_s + given_up_s, self._rates_per_s) if later_s.any() else balanced
+        self._with_late = balance_with_late(
+            window.global_batch, Balance(self._fixed_s, self._rates_per_s), self._network_s, self._typical_network_s,
+            self._hiding,
+        )  # fmt: skip
 
     def _typical_exposed_s(self, until_s: Array) -> Array:
         """What computing until then, (...,), leaves of the typical network time.
@@ -186,6 +184,24 @@ class Advisor:
         overflow_s = np.zeros(free_s.shape)
         overflow_s[fit:] = together_s - free_s[fit:]
         return overflow_s
+
+
+def balance_with_late(
+    total: NDArray[np.integer[Any]], balanced: Balance, network_s: Array, typical_s: Array, hiding: Array
+) -> Balance:
+    """`balanced`, changed so that the chains of all workers are as long, those with late networks too.
+
+    Args:
+        total: the global batch at which this holds exactly, (...,).
+        network_s: (..., workers); `typical_s` and `hiding` are (...,).
+    """
+    until_s = balanced.together_s(total)
+    most_s = np.maximum(typical_s - hiding * until_s, 0.0)
+    later_s = np.maximum(exposed_s(network_s, hiding, until_s[..., None]) - most_s[..., None], 0.0)
+    if not later_s.any():
+        return balanced
+    given_up_s = 2 * later_s / (1 - hiding[..., None])  # by late workers
+    return Balance(balanced.fixed_s + given_up_s, balanced.rates_per_s)
 
 
 def _nearest_good(per_s: Array, distance: Array) -> NDArray[np.int64]:

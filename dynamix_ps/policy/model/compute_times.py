@@ -216,15 +216,13 @@ def sustained_s(compute_s: Times, cpu_s: Times, cpu_cores: Times, throttled: Tim
 class Balance:
     """Splits with which all workers finish computing together.
 
-    Args:
-        fixed_s, rates_per_s: (..., workers), must be known.
-
     Attributes:
+        fixed_s, rates_per_s: (..., workers), must be known.
         rate_per_s: samples per second of all workers, (...,).
     """
 
     def __init__(self, fixed_s: NDArray[np.floating[Any]], rates_per_s: NDArray[np.floating[Any]]) -> None:
-        self._fixed_s, self._rates_per_s = fixed_s, rates_per_s
+        self.fixed_s, self.rates_per_s = fixed_s, rates_per_s
         self._fixed_samples = (fixed_s * rates_per_s).sum(axis=-1)
         self.rate_per_s = rates_per_s.sum(axis=-1)
 
@@ -238,7 +236,7 @@ class Balance:
         They are real numbers >= 0, and sum to the total if no worker's size would be negative. The caller rounds them
         and applies bounds (apportion.split).
         """
-        return np.asarray(np.maximum((together_s[..., None] - self._fixed_s) * self._rates_per_s, 0.0))
+        return np.asarray(np.maximum((together_s[..., None] - self.fixed_s) * self.rates_per_s, 0.0))
 
 
 def together_within(totals: ArrayLike, low: Whole, rates_per_s: Array, from_s: Array, until_s: Array) -> Array:

@@ -168,6 +168,7 @@ _WORDS: dict[str, Callable[[Line], str]] = {
     "lease_lost": lambda event: f"worker-{event['rank']} is silent: the arbitrator hears nothing of it",
     "lease_back": lambda event: f"worker-{event['rank']} is heard again",
     "rejected": lambda event: f"the arbitrator refused a call: {event['detail']}",
+    "remembered": lambda event: f"sizes {sizes_text(event['batch_sizes'])} by the speeds of an earlier run",
     "fallback": lambda event: f"safety net in window {event['window']}: {event['detail']}",
     "note": lambda event: f"policy in window {event['window']}: {event['detail']}",
     "unreadable_line": lambda event: f"a line of {event['of']} cannot be used ({event['line_kind']}: {event['error']})",

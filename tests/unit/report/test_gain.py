@@ -68,6 +68,20 @@ def test_a_first_plan_that_comes_soon_leaves_an_estimate() -> None:
     assert "(estimated from the times at later sizes)" in gain_text(gain)
 
 
+def test_sizes_that_a_job_remembered_are_compared_with_the_first_ones() -> None:
+    """No window ran with those. Worker 0 computes a sample three times as fast."""
+    rows = [
+        window_line(rank, number, size, plan_version=1, compute_s=0.96, duration_s=0.96)
+        for number in range(4)
+        for rank, size in enumerate((96, 32))
+    ]
+    assert gain_of(rows, 2, "adapt").ratio is None
+    gain = gain_of(rows, 2, "adapt", first_sizes=(64, 64))
+    assert gain.ratio is not None and 1.5 < gain.ratio < 2.1, "2, or less if a part of the time is fixed"
+    assert "(estimated from the times at later sizes)" in gain_text(gain)
+    assert gain_of([], 2, "adapt", first_sizes=(64, 64)).ratio is None
+
+
 def test_while_one_worker_evaluates_alone_nobody_trains() -> None:
     evaluated = [line | {"duration_s": 6.0} for line in LAST[-2:]]
     evaluated[0] |= {"outside_s": 5.0}

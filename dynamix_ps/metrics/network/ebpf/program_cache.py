@@ -10,20 +10,18 @@ import contextlib
 import hashlib
 import os
 import platform
-import stat
-import tempfile
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from dynamix_ps.config import variables
+from dynamix_ps.kept_files import read_kept, write_kept
 from dynamix_ps.metrics.network.ebpf import btf, compiler, program
 from dynamix_ps.metrics.network.ebpf.bcc_loader import HEADERS
 from dynamix_ps.metrics.network.ebpf.program import Program
 
 _KEPT = 16  # files: containers have a pid namespace each, and a home folder may serve many hosts
 _NICE = 10
-_OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
 
 def kernel_program(flags: Sequence[str]) -> Program:
@@ -68,11 +66,7 @@ def _digest(*parts: bytes) -> str:
 def _read(file: Path) -> Program | None:
     """None if there is none that is whole and of this user alone."""
     try:
-        with open(os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as opened:
-            facts = os.fstat(opened.fileno())
-            if not stat.S_ISREG(facts.st_mode) or facts.st_uid != os.geteuid() or facts.st_mode & _OTHERS_WRITE:
-                return None
-            digest, _, text = opened.read().partition(b"\n")
+        digest, _, text = read_kept(file).partition(b"\n")
         return Program.from_json(text) if digest.decode() == _digest(file.name.encode(), text) else None
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None
@@ -80,23 +74,5 @@ def _read(file: Path) -> Program | None:
 
 def _write(file: Path, made: Program) -> None:
     """Raises OSError."""
-    file.parent.mkdir(parents=True, exist_ok=True)
     text = made.to_json()
-    descriptor, temporary = tempfile.mkstemp(dir=file.parent, prefix=".")
-    try:
-        with open(descriptor, "wb") as opened:
-            opened.write(_digest(file.name.encode(), text).encode() + b"\n" + text)
-        os.replace(temporary, file)
-    except OSError:
-        with contextlib.suppress(OSError):
-            os.unlink(temporary)
-        raise
-    for old in sorted(file.parent.glob("[!.]*"), key=_changed_s, reverse=True)[_KEPT:]:
-        old.unlink(missing_ok=True)
-
-
-def _changed_s(file: Path) -> float:
-    try:
-        return file.stat().st_mtime
-    except OSError:
-        return 0.0
+    write_kept(file, _digest(file.name.encode(), text).encode() + b"\n" + text, _KEPT)
