@@ -32,6 +32,7 @@ class Decisions:
 
     Attributes:
         count: how many were made in this run, by earlier arbitrators too.
+        remembered: speeds of an earlier run; None: the job does not remember.
     """
 
     def __init__(
@@ -44,9 +45,8 @@ class Decisions:
         publication: PlanPublication,
         links: LinkReports,
         exporter: Exporter | None = None,
-        remembered: RememberedSpeeds | None = None,
     ) -> None:
-        """`exporter`: gets every closed window. `remembered`: None: the job does not remember."""
+        """`exporter`: gets every closed window."""
         self._config = config
         self._policy = policy
         self._journal = journal
@@ -54,7 +54,10 @@ class Decisions:
         self._publication = publication
         self._links = links
         self._exporter = exporter
-        self._remembered = remembered
+        self.remembered: RememberedSpeeds | None = None
+        if config.policy.remember and config.mode == "adapt":
+            fresh = resumed.plan is None and not resumed.decisions
+            self.remembered = RememberedSpeeds(config, publication, journal, fresh)
         self.count = resumed.decisions
         self._holding = resumed.starts > 0  # after a restart, sizes stay for one complete window
         self._first_sizes = config.initial_sizes()
@@ -146,10 +149,9 @@ class Decisions:
         if self._holding:
             self._holding = timed_out
             return keep
-        if self._remembered is not None and (answer := self._remembered.answer(view, self.degraded)) is not None:
-            return answer
         try:
-            return ask(self._policy, view)
+            answer = None if self.remembered is None else self.remembered.answer(view, self.degraded)
+            return answer or ask(self._policy, view)
         except Exception as error:  # any fault of a policy: sizes stay and training goes on
             self.degraded("policy", f"{self._policy.name} failed in window {view.window}, sizes stay: {error!r}")
             return keep

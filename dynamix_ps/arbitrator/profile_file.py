@@ -15,8 +15,8 @@ from pathlib import Path
 
 from dynamix_ps.bounded_json import value_in
 from dynamix_ps.config import variables
+from dynamix_ps.config.kept_files import read_kept, write_kept
 from dynamix_ps.config.schema import Config
-from dynamix_ps.kept_files import read_kept, write_kept
 from dynamix_ps.policy.model.profile import Profile
 
 VERSION = 1

@@ -125,7 +125,7 @@ class RememberedSpeeds:
             return
         try:
             write_profile(file, profile)
-        except OSError as error:
+        except (OSError, ValueError) as error:  # ValueError: a number that JSON does not have
             logger.warning("the speeds of this run are not kept: %s", error)
 
     @property

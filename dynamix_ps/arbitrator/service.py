@@ -31,7 +31,6 @@ from dynamix_ps.arbitrator.learning import PolicyUpdates
 from dynamix_ps.arbitrator.links import LinkReports
 from dynamix_ps.arbitrator.places import WorkerPlaces
 from dynamix_ps.arbitrator.publication import PlanPublication
-from dynamix_ps.arbitrator.remembered import RememberedSpeeds
 from dynamix_ps.arbitrator.windows import MANY, Windows
 from dynamix_ps.config.role_hosts import role_hosts
 from dynamix_ps.config.schema import Config
@@ -92,12 +91,8 @@ class Arbitrator:
         self._publication = PlanPublication(plan, resumed.newest_version, journal)
         self._links = LinkReports(n_workers, n_servers or len(role_hosts(config.cluster).servers))
         self._windows = Windows(n_workers, closed=resumed.window)
-        self._remembered: RememberedSpeeds | None = None
-        if config.policy.remember and config.mode == "adapt":
-            fresh = resumed.plan is None and not resumed.decisions
-            self._remembered = RememberedSpeeds(config, self._publication, journal, fresh)
         self._decisions = Decisions(
-            config, policy, journal, resumed, self._places, self._publication, self._links, exporter, self._remembered
+            config, policy, journal, resumed, self._places, self._publication, self._links, exporter
         )
         self._updates = PolicyUpdates(policy, policy_file, journal, self._decisions.degraded)
         self._started: dict[str, Any] = {"policy": policy.name, "workers": n_workers, "restarts": resumed.starts}
@@ -142,8 +137,8 @@ class Arbitrator:
         joins = is_new and rank in self._places.empty
         plan = self._places.taking_in(rank, self.plan) if joins else self._places.without_empty(self.plan)
         self._publication.resize(plan.batch_sizes)
-        if self._remembered is not None:
-            self._remembered.told(registration)
+        if self._decisions.remembered is not None:
+            self._decisions.remembered.told(registration)
             self._wake.set()
         return self.plan
 
@@ -238,8 +233,8 @@ class Arbitrator:
 
     async def step(self) -> bool:
         """Check leases and windows once; decide if a window is ready. Returns whether one was."""
-        if self._remembered is not None and self._remembered.is_due:
-            await self._remembered.begin(self._decisions.degraded)
+        if (remembered := self._decisions.remembered) is not None and remembered.is_due:
+            await remembered.begin(self._decisions.degraded)
         now_s = self._clock()
         for rank in self._leases.expire(now_s):
             logger.warning("worker %d is silent for more than %g s", rank, self._lease_s)
@@ -264,8 +259,8 @@ class Arbitrator:
 
     def close(self) -> None:
         """Journal the end, and keep the measured speeds if wanted. The caller closes the journal."""
-        if self._remembered is not None:
-            self._remembered.save()
+        if self._decisions.remembered is not None:
+            self._decisions.remembered.save()
         self._journal.write("stopped", decisions=self._decisions.count, refused=sum(self._refusals.values()))
 
     def _heard(self, rank: int, incarnation: str, iteration: int = 0) -> None:

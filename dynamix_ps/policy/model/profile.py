@@ -53,7 +53,7 @@ class Profile:
 
     def seconds(self, sizes: ArrayLike) -> Array:
         """Computing seconds of each worker in an iteration with these sizes."""
-        return np.array(self.fixed_s) + np.array(self.per_sample_s) * np.asarray(sizes)
+        return np.asarray(np.array(self.fixed_s) + np.array(self.per_sample_s) * np.asarray(sizes))
 
 
 def _numbers(

@@ -205,6 +205,11 @@ env:
         ),
         (MINIMAL + "policy: {name: pid, safety: {}}\n", 2, "policy.safety: is only for policy.name: model or ppo"),
         (
+            MINIMAL + "policy: {name: static, remember: true}\n",
+            2,
+            "policy.remember: is only for policy.name: proportional or pid or lbbsp or lbb or goodput or model or ppo",
+        ),
+        (
             MINIMAL + "policy: {name: ppo, options: {}}\n",
             2,
             "policy.options: is only for policy.name: package.module:Class",

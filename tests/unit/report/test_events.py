@@ -114,6 +114,7 @@ EVENTS: dict[str, tuple[dict[str, Any], str]] = {
     "lease_back": ({"rank": 1}, "worker-1 is heard again"),
     "rejected": ({"detail": "old plan"}, "the arbitrator refused a call: old plan"),
     "fallback": ({"window": 3, "detail": "proportional shares"}, "safety net in window 3: proportional shares"),
+    "remembered": ({"batch_sizes": [8, 24]}, "sizes 8 24 by the speeds of an earlier run"),
     "note": ({"window": 4, "detail": "sizes stay"}, "policy in window 4: sizes stay"),
     "unreadable_line": (
         {"of": "worker-0", "line_kind": "window", "error": "KeyError('rank')"},

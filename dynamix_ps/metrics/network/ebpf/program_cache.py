@@ -15,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from dynamix_ps.config import variables
-from dynamix_ps.kept_files import read_kept, write_kept
+from dynamix_ps.config.kept_files import read_kept, write_kept
 from dynamix_ps.metrics.network.ebpf import btf, compiler, program
 from dynamix_ps.metrics.network.ebpf.bcc_loader import HEADERS
 from dynamix_ps.metrics.network.ebpf.program import Program
