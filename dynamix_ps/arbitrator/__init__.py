@@ -11,6 +11,8 @@ flow_rates  rates of one connection between two reports
 diagnosis   which worker delays the others, and whether compute or its link is the cause
 coordination  of an elastic job: streams of roles around the coordinator of membership
 places      which workers are there, and the sizes of the others where some are not
+remembered  first sizes by the speeds of an earlier run, and the speeds of this one for the next
+profile_file  these speeds in the user's cache folder
 planner     from a policy's answer to a plan: bounds and version numbers
 journal     every decision on disk; a restarted arbitrator reads it back
 """

@@ -71,7 +71,7 @@ class RememberedSpeeds:
         """
         self._may_begin = False
         first, file = Plan(0, self._config.initial_sizes()), self._file
-        if self._publication.plan != first or file is None:
+        if file is None:
             return
         try:
             profile = await asyncio.to_thread(read_profile, file, len(self._ranks))

@@ -14,4 +14,5 @@ role_hosts        which host each role is on
 host_list         hosts as the command line names them
 role_environment  the variables of one role of BytePS
 variables         all variables that a run has
+kept_files        files in the cache folder, which nobody else may have written
 """

@@ -31,8 +31,8 @@ def test_records_plans_registrations_and_peers_survive_the_wire() -> None:
     full = record(2, 7, retransmits_per_s=3.0, flagged=True)
     assert over_the_wire(full) == full
     assert convert.plan_from_proto(convert.plan_to_proto(Plan(3, (0, 5)))) == Plan(3, (0, 5))
-    me = registration(1)
-    assert convert.registration_from_proto(convert.registration_to_proto(me)) == me
+    for me in (registration(1), dataclasses.replace(registration(1), work="0a")):
+        assert convert.registration_from_proto(convert.registration_to_proto(me)) == me
     peer = PeerStatus(1, 20, 0.5, True)
     assert convert.peer_from_proto(convert.peer_to_proto(peer)) == peer
 
