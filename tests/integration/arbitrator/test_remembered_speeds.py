@@ -51,13 +51,15 @@ def trained(folder: Path, plan: int, iterations: int) -> tuple[list[dict[str, An
     run = RunFolder((folder / "runs" / "latest").resolve())
     files = (run.journal_file, run.worker_file(1))
     journal, worker = ([json.loads(line) for line in file.read_text().splitlines()] for file in files)
-    return journal, [line["batch_sizes"] for line in worker if line["kind"] == "plan_applied"]
+    applied = [line for line in worker if line["kind"] == "plan_applied"]
+    assert all(line["lr_factor"] == 1 for line in applied), "the global batch is always the first one"
+    return journal, [line["batch_sizes"] for line in applied]
 
 
 @pytest.mark.timeout(240)
 def test_a_job_begins_with_the_sizes_of_the_run_before(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(TRAIN)
-    extra = "batch: {min: 2, max: 64}\nwindow: 5\npolicy: {name: proportional, remember: true}\n"
+    extra = "batch: {min: 2, max: 64}\nwindow: 5\nlr_rule: linear\npolicy: {name: proportional, remember: true}\n"
     cluster_file(tmp_path, extra, workers="[{batch: 16}, {batch: 16}]", comm="gloo", mode="adapt")
 
     journal, plans = trained(tmp_path, 1, 100)
