@@ -37,7 +37,7 @@ class Profile:
     fixed_s: tuple[float, ...]  # computing per iteration, at any size
     per_sample_s: tuple[float, ...]
     network_s: tuple[float, ...]  # gradients on their way, per iteration
-    at_once: tuple[float | None, ...]  # what fits into memory at once; None: no limit is known
+    at_once: tuple[int | None, ...]  # what fits into memory at once; None: no limit is known
     hiding: float
 
     @classmethod
@@ -59,10 +59,10 @@ class Profile:
 def _numbers(
     told: Mapping[str, Any], name: str, count: int, least: float, most: float = LONGEST_S
 ) -> tuple[float, ...]:
-    found = tuple(float(one) for one in told[name])
-    if len(found) != count or not all(least <= one <= most for one in found):
+    found = told[name]
+    if len(found) != count or not all(type(one) in (int, float) and least <= one <= most for one in found):
         raise ValueError(f"{name}: got {told[name]!r:.100}, expected {count} numbers of {least:g}..{most:g}")
-    return found
+    return tuple(map(float, found))
 
 
 def first_sizes(profile: Profile, sizes: tuple[int, ...], bounds: Bounds, links: bool) -> tuple[int, ...]:

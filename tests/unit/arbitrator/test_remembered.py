@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -240,6 +241,18 @@ async def test_a_cache_that_cannot_be_written_ends_no_run(tmp_path: Path, cache:
         await job.trained(window)
     job.arbitrator.close()
     assert job.lines("stopped")
+
+
+def test_of_jobs_that_write_at_a_time_one_counts_and_none_is_torn(tmp_path: Path) -> None:
+    file = tmp_path / "speeds" / "x.json"
+    all_profiles = [dataclasses.replace(SLOW_LAST, fixed_s=(float(number),) * 3) for number in range(4)]
+    with ThreadPoolExecutor(4) as jobs:
+        writing = [jobs.submit(write_profile, file, one) for one in all_profiles * 50]
+        while not all(one.done() for one in writing):
+            assert read_profile(file, 3) in (None, *all_profiles)
+    for one in writing:
+        one.result()
+    assert read_profile(file, 3) in all_profiles and [file] == list(file.parent.iterdir())
 
 
 def test_a_file_is_as_large_as_the_largest_cluster_needs(tmp_path: Path) -> None:
