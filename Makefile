@@ -2,7 +2,7 @@
 # make check  for a commit, four minutes on two cores: style, types, the quick tests, one job of each kind
 #             (make check ROOM=policy: style, types and the quick tests of one room)
 # make test   sets everything up, checks style and types, runs all tests but the longest
-# make test-long  for a night: searches, the model of membership on many seeds, the soak, breaks; goes on where it ended
+# make test-long  for a night: searches, the model of membership on many seeds, soak, race, breaks; goes on where it ended
 # make docs   builds the documentation as a site in site/
 # make bench  sets everything up, runs every controller once on real BytePS (a quarter of an hour), writes a report
 # make dist   builds a source package and a wheel in dist/
@@ -163,7 +163,7 @@ FAILED_AGAIN = echo "Tests have failed beside others; they run once more, one at
 
 # Hours. Each piece that has passed leaves a file, by commit, and is not run again.
 PASSED := build/passed/$(shell git rev-parse --short HEAD 2>/dev/null)
-LONG := property model soak breaks
+LONG := property model soak race breaks
 
 test-long: setup
 	@$(MAKE) --no-print-directory --keep-going $(addprefix $(PASSED)/,$(LONG))
@@ -177,6 +177,9 @@ $(PASSED)/model:
 $(PASSED)/soak:
 	$(BIN)/python -m benchmarks.studies.membership.soak
 	$(PYTEST) -m long tests
+	$(TOLD)
+$(PASSED)/race:
+	$(BIN)/python -m benchmarks.studies.faults.data_plane_race
 	$(TOLD)
 $(PASSED)/breaks:
 	$(BIN)/python -m tests.breaks

@@ -85,7 +85,7 @@ SCRIPT = """
 """
 
 
-@pytest.mark.parametrize("path", [path for path in PATHS if path != "mixed"])
+@pytest.mark.parametrize("path", [path for path in PATHS if path not in ("mixed", "ring")])
 def test_sums_in_any_buffer(path: str) -> None:
     with ForkedCluster(SCRIPT, servers=2, env=PATHS[path]) as cluster:
         assert cluster.results(60.0) == [[], []]

@@ -129,12 +129,17 @@ def test_without_parity_sums_are_wrong(way: str) -> None:
     assert wrong_of_the_slow_one > 0
 
 
-@pytest.mark.parametrize("path", PATHS)
-def test_no_wrong_sum_while_workers_and_servers_stop_at_random(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("path", "wire"),
+    [*((path, "float32") for path in PATHS), ("tcp", "int8"), ("mixed", "bf16"), ("ring", "int8")],
+)
+def test_no_wrong_sum_while_workers_and_servers_stop_at_random(
+    path: str, wire: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(data_plane_race, "Cluster", ForkedCluster)
     monkeypatch.setattr(data_plane_race, "BedCluster", ForkedBedCluster)
     if path == "mixed" and (reason := permitted()):
         pytest.skip(f"test bed: {reason}")
-    found = race(path, sums=SUMS, seed=0)
+    found = race(path, sums=SUMS, seed=0, wire=wire)
     assert found.checked == 4 * SUMS and found.stops
     assert not found.wrong, found.examples
