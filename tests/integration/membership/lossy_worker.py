@@ -105,8 +105,8 @@ class LossyWorker:
         sizes = [*((length, "int64") for length in INT_VALUES), *((length, "float32") for length in FLOAT_VALUES)]
         self._buffers = [Buffer(i, length, dtype, in_place=i == 1) for i, (length, dtype) in enumerate(sizes)]
         self._drift, self._drift_sum = np.zeros(64, np.float32), np.zeros(64, np.float32)
-        for buffer in self._buffers:
-            comm.declare(buffer.name)
+        for buffer in self._buffers:  # the smallest are in a hurry
+            comm.declare(buffer.name, priority=len(buffer.mine))
         comm.declare("drift", rounded=64)
         comm.declare("total")
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.membership.elastic_story import Story
+from tests.integration.membership.elastic_story import WIDE, Story
 from tests.launching import dynamix, ends, wait_for
 
 pytestmark = pytest.mark.timeout(240)
@@ -30,15 +30,15 @@ def fault(rank, iteration):
 EPOCHS = 6
 
 
-def story_of(folder: Path, acts: str, comm: str = "byteps") -> Story:
+def story_of(folder: Path, acts: str, comm: str = "byteps", wire: str = "float32") -> Story:
     """`acts`: what a worker does to itself in which iteration."""
-    return Story(folder, None, FAULT.replace("ACTS", f"({acts})"), epochs=EPOCHS, comm=comm)
+    return Story(folder, None, FAULT.replace("ACTS", f"({acts})"), WIDE, epochs=EPOCHS, comm=comm, wire=wire)
 
 
-@pytest.mark.parametrize("comm", ["byteps", "gloo"])
-def test_workers_leave_by_a_signal_and_by_the_command(comm: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("comm", "wire"), [("byteps", "float32"), ("byteps", "int8"), ("gloo", "float32")])
+def test_workers_leave_by_a_signal_and_by_the_command(comm: str, wire: str, tmp_path: Path) -> None:
     """First an ordinary worker leaves, then the one that leads."""
-    story = story_of(tmp_path, "{(2, 30): lambda: signals(signal.SIGTERM), (0, 60): wait_to_be_asked}", comm)
+    story = story_of(tmp_path, "{(2, 30): lambda: signals(signal.SIGTERM), (0, 60): wait_to_be_asked}", comm, wire)
     job = story.launch()
     wait_for(lambda: (tmp_path / "asks").exists() or job.poll() is not None, "iteration 60", limit_s=120)
     asking = dynamix("leave", "0", cwd=tmp_path)

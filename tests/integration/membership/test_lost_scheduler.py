@@ -9,26 +9,29 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.membership.elastic_story import KILL_SCHEDULER, KILL_SERVER, SAMPLES, Story, trained
+from tests.integration.membership.elastic_story import KILL_SCHEDULER, KILL_SERVER, SAMPLES, WIDE, Story, trained
 
 pytestmark = pytest.mark.timeout(240)
 
 ITERATIONS = 12 * SAMPLES // 24
 
 
-def test_training_goes_on_and_ends_in_order(tmp_path: Path) -> None:
-    """It is killed in mid-training, and once more when training is about to end."""
+@pytest.mark.parametrize(("wire", "overlap"), [("float32", "backward"), ("int8", "step")])
+def test_training_goes_on_and_ends_in_order(wire: str, overlap: str, tmp_path: Path) -> None:
+    """It is killed in mid-training, and once more when training is about to end. Such a job has no `overlap: step`."""
     fault = f"""\
 def fault(rank, iteration):
     if rank == 1 and iteration in (30, {ITERATIONS - 1}):
         kill_scheduler()
 """
-    story = Story(tmp_path, ITERATIONS, KILL_SCHEDULER + fault)
+    story = Story(tmp_path, ITERATIONS, KILL_SCHEDULER + fault, WIDE, wire=wire, keys=f"overlap: {overlap}\n")
     summary = trained(story)
     story.check([0, 1, 2, 3])
     sums = story.sums(0)
     assert [one["present"] for one in sums] == [[0, 1, 2, 3]] * ITERATIONS
     assert summary["reason"].startswith("all workers finished")
+    told = "a job whose workers come and go waits for all sums in run.backward()"
+    assert [told in one for one in summary["degraded"]].count(True) == (overlap == "step")
     assert len(summary["losses"]) == 2
     assert all(loss.startswith("the scheduler was killed by SIGKILL, started again ") for loss in summary["losses"])
 

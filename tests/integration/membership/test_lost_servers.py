@@ -6,20 +6,21 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.membership.elastic_story import KILL_SERVER, SAMPLES, Story, trained
+from tests.integration.membership.elastic_story import KILL_SERVER, SAMPLES, WIDE, Story, trained
 
 pytestmark = pytest.mark.timeout(240)
 
 ITERATIONS = 6 * SAMPLES // 24
 
 
-def test_the_last_server_sums_what_two_lost_ones_had(tmp_path: Path) -> None:
+@pytest.mark.parametrize("wire", ["float32", "int8"])
+def test_the_last_server_sums_what_two_lost_ones_had(wire: str, tmp_path: Path) -> None:
     fault = """\
 def fault(rank, iteration):
     if rank == 1 and iteration in (30, 60):
         kill_server({30: 1, 60: 0}[iteration], iteration)
 """
-    story = Story(tmp_path, ITERATIONS, KILL_SERVER + fault, servers=3)
+    story = Story(tmp_path, ITERATIONS, KILL_SERVER + fault, WIDE, servers=3, wire=wire)
     summary = trained(story)
     story.check([0, 1, 2, 3])
     sums = story.sums(0)
@@ -32,7 +33,8 @@ def fault(rank, iteration):
     assert left in (["2 of 3 servers", "1 of 3 servers"], ["1 of 3 servers"]), "both losses may be seen in one look"
 
 
-def test_a_lost_server_comes_back_and_sums_what_the_other_one_had(tmp_path: Path) -> None:
+@pytest.mark.parametrize("wire", ["float32", "int8"])
+def test_a_lost_server_comes_back_and_sums_what_the_other_one_had(wire: str, tmp_path: Path) -> None:
     """Until it is there, iterations are long."""
     fault = """\
 entered = None
@@ -49,7 +51,7 @@ def fault(rank, iteration):
     if rank == 1 and entered is not None and iteration == entered + 10:
         kill_server(0, iteration)
 """
-    story = Story(tmp_path, 280, KILL_SERVER + fault, elastic=", restarts: 3")
+    story = Story(tmp_path, 280, KILL_SERVER + fault, WIDE, elastic=", restarts: 3", wire=wire)
     summary = trained(story)
     assert (tmp_path / "entered").exists(), "server 1 has not entered"
     story.check([0, 1, 2, 3])

@@ -11,13 +11,12 @@ from pathlib import Path
 import pytest
 
 from dynamix_ps.errors import PeerLostError
-from tests.integration.membership.elastic_story import KILL_SERVER, PLAIN, SAMPLES, Story
+from tests.integration.membership.elastic_story import KILL_SERVER, SAMPLES, WIDE, Story
 from tests.launching import kill_all, run_id_in, wait_for
 
 pytestmark = pytest.mark.timeout(240)
 
 LEASE_S = 2.0
-WIDE = PLAIN.replace("64", "512")  # its gradient has pieces on every server
 STOPPED_IN, ITERATIONS = 20, 3 * SAMPLES // 24
 # Server 1 is stopped. The workers wait for its end before theirs.
 FAULT = f"""\
