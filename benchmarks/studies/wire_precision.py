@@ -8,17 +8,17 @@ gradients are exchanged in one of these ways:
     float32             the sum, in the order of ranks
     float32 reversed    the same sum in the reverse order: only the last bits differ. A control: this is how much two
                         trainings drift apart for no reason that matters
-    bf16                every worker sends bf16(g); the sum is made in float32; all receive bf16(sum)
-    bf16 with feedback  as bf16, and every worker adds what its rounding left out to its next gradient:
-                        c = g + e, it sends bf16(c), e = c - bf16(c) (error feedback, arXiv 1901.09847)
-    bf16, feedback at both ends   the same, and the server adds what its rounding left out to its next sum: what
-                        `cluster: {wire: bf16}` does
-    int8, feedback at both ends   the same with int8: what `cluster: {wire: int8}` does
+    bf16                every worker sends bf16(g); the sum is made in float32; all receive bf16(sum). Workers add what
+                        their rounding left out to their next gradients, and the server to its next sum: with c = g + e,
+                        bf16(c) is sent and e = c - bf16(c) is kept (error feedback, arXiv 1901.09847)
+    int8                the same with int8
 
-bf16(x) rounds to the nearest, ties to even, as torch's `.to(bfloat16)` does. int8(x) rounds to the nearest multiple of
-1/127 of the largest magnitude of 256 neighbouring values. All ways have the same seeds for weights
-and order of samples, the same number of samples, and a learning rate that falls linearly to zero, so that the last
-steps scatter little. The table has differences from float32, paired by seed.
+So do `cluster: {wire: bf16}` and `int8`. bf16(x) rounds to the nearest, ties to even, as torch's `.to(bfloat16)` does.
+int8(x) rounds to the nearest multiple of 1/127 of the largest magnitude of 256 neighbouring values. All ways have the
+same seeds for weights and order of samples, the same number of samples, and a learning rate that falls linearly to
+zero, so that the last steps scatter little. Differences from float32 are paired by seed, with the 95 % interval of
+Student's t. The scatter of a way is the root mean square of its differences. A way that costs nothing has a mean within
+the scatter of the control, and an interval with 0 in it.
 
 Every training is a row of wire-precision.csv, written as soon as it ends. A later call trains what is missing, stops
 after `--limit-s`, and renews the page from what there is.
@@ -31,23 +31,22 @@ import csv
 import itertools
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
-from torch.nn.functional import cross_entropy
 
 from benchmarks.report.page import RESULTS, draw, markdown, update_page, where, write_csv
-from benchmarks.workloads import data, models
+from benchmarks.suite import intervals
+from benchmarks.workloads import data, models, objective
 from benchmarks.workloads.data_set import DataSet
 from dynamix_ps.errors import UsageError
 from worker_hooks.sampling.sampler import Cursor, GlobalSampler
 
-WORKERS, BATCH, MOMENTUM = 4, 48, 0.9  # BATCH: of each worker
+WORKERS, MOMENTUM = 4, 0.9
 BLOCK = 256  # values of int8 that have one step
 SEEDS = 5
 FIGURES = ("accuracy", "loss", "error")
@@ -60,21 +59,32 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """What is trained. The learning rates are those of the benchmark's workloads for the same global batch."""
+    """What is trained. The learning rates are those of other benchmarks for the same global batch."""
 
-    images: str
+    samples_of: str
     model: str
+    optimizer: Callable[[Iterable[torch.nn.Parameter], float], torch.optim.Optimizer]
     rate: float
+    batch: int  # samples of each worker
     iterations: int
 
     @property
     def samples(self) -> int:
-        return self.iterations * WORKERS * BATCH
+        return self.iterations * WORKERS * self.batch
+
+
+def sgd(parameters: Iterable[torch.nn.Parameter], rate: float) -> torch.optim.Optimizer:
+    return torch.optim.SGD(parameters, lr=rate, momentum=MOMENTUM)
+
+
+def adamw(parameters: Iterable[torch.nn.Parameter], rate: float) -> torch.optim.Optimizer:
+    return torch.optim.AdamW(parameters, lr=rate)
 
 
 TASKS = {
-    "CNN, Fashion-MNIST": Task("fashion-mnist", "cnn", 0.045, 300),
-    "ResNet8, CIFAR-10": Task("cifar-10", "resnet8", 0.05, 120),
+    "CNN, Fashion-MNIST": Task("fashion-mnist", "cnn", sgd, 0.045, 48, 300),
+    "ResNet8, CIFAR-10": Task("cifar-10", "resnet8", sgd, 0.05, 48, 120),
+    "GPT, Python's library": Task("text", "gpt-small", adamw, 0.004, 16, 375),
 }
 
 
@@ -90,10 +100,6 @@ def in_steps(values: torch.Tensor) -> torch.Tensor:
     step = blocks.abs().amax(-1, keepdim=True) / 127
     steps = (blocks / step.clamp_min(torch.finfo().tiny)).round()
     return (steps * step).flatten(-2)[..., :count]
-
-
-def as_float32(gradients: torch.Tensor) -> torch.Tensor:
-    return summed(gradients)
 
 
 def as_float32_reversed(gradients: torch.Tensor) -> torch.Tensor:
@@ -128,23 +134,21 @@ def summed(parts: torch.Tensor) -> torch.Tensor:
 
 
 WIRES: dict[str, Callable[[], Exchange]] = {
-    REFERENCE: lambda: as_float32,
+    REFERENCE: lambda: summed,
     "float32 reversed": lambda: as_float32_reversed,
-    "bf16": lambda: through(rounded, rounded),
-    "bf16 with feedback": lambda: through(Feedback(rounded), rounded),
-    "bf16, feedback at both ends": lambda: through(Feedback(rounded), Feedback(rounded)),
-    "int8, feedback at both ends": lambda: through(Feedback(in_steps), Feedback(in_steps)),
+    "bf16": lambda: through(Feedback(rounded), Feedback(rounded)),
+    "int8": lambda: through(Feedback(in_steps), Feedback(in_steps)),
 }
 
 
-def train(task: Task, images: DataSet, exchange: Exchange, seed: int) -> dict[str, float]:
+def train(task: Task, samples: DataSet, exchange: Exchange, seed: int) -> dict[str, float]:
     """Train once. Returns test accuracy, test loss, and the mean relative error of the exchanged gradient."""
     torch.manual_seed(seed)
-    inputs, labels = torch.from_numpy(images.train.inputs), torch.from_numpy(images.train.labels)
-    model = models.make_model(task.model, images.shape, images.classes)
-    optimizer = torch.optim.SGD(model.parameters(), lr=task.rate, momentum=MOMENTUM)
+    inputs, labels = torch.from_numpy(samples.train.inputs), torch.from_numpy(samples.train.labels)
+    model = models.make_model(task.model, samples.shape, samples.classes)
+    optimizer = task.optimizer(model.parameters(), task.rate)
     parameters = list(model.parameters())
-    sampler, cursor, sizes = GlobalSampler(len(labels), seed), Cursor(), [BATCH] * WORKERS
+    sampler, cursor, sizes = GlobalSampler(len(labels), seed), Cursor(), [task.batch] * WORKERS
     errors = []
     for iteration in range(task.iterations):
         step = sampler.plan_step(cursor, sizes)
@@ -152,7 +156,7 @@ def train(task: Task, images: DataSet, exchange: Exchange, seed: int) -> dict[st
         gradients = []
         for rank in range(WORKERS):
             chosen = torch.from_numpy(sampler.indices(step, rank))
-            loss = cross_entropy(model(inputs[chosen]), labels[chosen]) * (len(chosen) / sum(step.sizes))
+            loss = objective.mean_loss(model(inputs[chosen]), labels[chosen]) * (len(chosen) / sum(step.sizes))
             gradients.append(torch.cat([part.flatten() for part in torch.autograd.grad(loss, parameters)]))
         pushed = torch.stack(gradients)
         answer = exchange(pushed)
@@ -163,51 +167,20 @@ def train(task: Task, images: DataSet, exchange: Exchange, seed: int) -> dict[st
             parameter.grad = place.view(parameter.shape)
         optimizer.param_groups[0]["lr"] = task.rate * (1 - iteration / task.iterations)
         optimizer.step()
-    accuracy, test_loss = tested(model, images)
+    accuracy, test_loss = tested(model, samples)
     return {"accuracy": accuracy, "loss": test_loss, "error": float(np.mean(errors))}
 
 
 @torch.no_grad()
-def tested(model: torch.nn.Module, images: DataSet) -> tuple[float, float]:
+def tested(model: torch.nn.Module, samples: DataSet) -> tuple[float, float]:
     """Accuracy and mean loss on all test data."""
-    inputs, labels = torch.from_numpy(images.test.inputs), torch.from_numpy(images.test.labels)
-    right, loss = 0, 0.0
+    inputs, labels = torch.from_numpy(samples.test.inputs), torch.from_numpy(samples.test.labels)
+    right, loss = 0.0, 0.0
     for x, y in zip(torch.split(inputs, 1000), torch.split(labels, 1000), strict=True):
-        logits = model(x)
-        right += int((logits.argmax(1) == y).sum())
-        loss += float(cross_entropy(logits, y, reduction="sum"))
+        found = objective.scores(model(x), y)
+        right += float(found["accuracy"])
+        loss += float(found["loss"])
     return right / len(labels), loss / len(labels)
-
-
-@dataclass(frozen=True, slots=True)
-class Difference:
-    """A mean over paired differences, its standard error, and the smallest true difference that they can show.
-
-    "Can show" means: a two-sided t test at 5 % finds it in 80 % of such studies.
-    """
-
-    mean: float
-    standard_error: float
-    detectable: float
-    pairs: int
-
-
-def difference(pairs: Sequence[tuple[float, float]]) -> Difference:
-    """Of the second values from the first ones. Needs two pairs at least."""
-    values = np.array([second - first for first, second in pairs])
-    error = float(values.std(ddof=1)) / math.sqrt(len(values))
-    freedom = len(values) - 1
-    detectable = (student_quantile(0.975, freedom) + student_quantile(0.8, freedom)) * error
-    return Difference(float(values.mean()), error, detectable, len(values))
-
-
-def student_quantile(probability: float, freedom: int) -> float:
-    """Of Student's t distribution, for probabilities from 0.5 to 0.99; the density is integrated numerically."""
-    x: NDArray[np.float64] = np.linspace(0, 100, 400_001)
-    log_scale = math.lgamma((freedom + 1) / 2) - math.lgamma(freedom / 2) - 0.5 * math.log(freedom * math.pi)
-    density = np.exp(log_scale - (freedom + 1) / 2 * np.log1p(x**2 / freedom))
-    below = 0.5 + np.concatenate([[0], np.cumsum((density[1:] + density[:-1]) / 2 * (x[1] - x[0]))])
-    return float(np.interp(probability, below, x))
 
 
 def missing(found: Mapping[Key, Row], tasks: Mapping[str, Task], seeds: Sequence[int]) -> Iterator[Key]:
@@ -250,34 +223,37 @@ def table(found: Mapping[Key, Row]) -> list[dict[str, str]]:
             "test accuracy %": f"{100 * mean['accuracy']:.2f}",
             "test loss": f"{mean['loss']:.4f}",
         }
-        for title, figure, scale, digits in (("points", "accuracy", 100, 2), ("loss", "loss", 1, 4)):
-            pairs = [
-                (scale * float(found[task, REFERENCE, seed][figure]), scale * float(one[figure]))
-                for seed, one in values.items()
-                if (task, REFERENCE, seed) in found
-            ]
-            row[f"{title} from float32, ± standard error (can show)"] = (
-                "" if wire == REFERENCE or len(pairs) < 2 else _in_words(difference(pairs), digits)
-            )
+        for figure, title, scale, digits in (("accuracy", "points", 100, 2), ("loss", "loss", 1, 4)):
+            apart = differences(found, task, wire, figure, scale)
+            row[f"{title} from float32 (scatter)"] = in_words(apart, digits) if wire != REFERENCE else ""
         rows.append(row)
     return rows
 
 
-def _in_words(found: Difference, digits: int) -> str:
-    return f"{found.mean:+.{digits}f} ± {found.standard_error:.{digits}f} ({found.detectable:.{digits}f})"
+def differences(found: Mapping[Key, Row], task: str, wire: str, figure: str, scale: float = 1) -> dict[int, float]:
+    """From float32, by seed, of the seeds that have both."""
+    return {
+        seed: scale * (float(row[figure]) - float(found[task, REFERENCE, seed][figure]))
+        for (name, way, seed), row in found.items()
+        if (name, way) == (task, wire) and (task, REFERENCE, seed) in found
+    }
+
+
+def in_words(apart: Mapping[int, float], digits: int) -> str:
+    """Mean, interval and scatter; nothing of less than two seeds."""
+    if (mean := intervals.mean([apart])) is None:
+        return ""
+    scatter = math.sqrt(np.mean(np.square(list(apart.values()))))
+    return f"{mean.value:+.{digits}f} [{mean.low:+.{digits}f}, {mean.high:+.{digits}f}] ({scatter:.{digits}f})"
 
 
 def plot(figure: Any, found: Mapping[Key, Row]) -> None:
     """The differences of every seed."""
     tasks = list(dict.fromkeys(key[0] for key in found))
-    figure.set_size_inches(8, 3.5)
+    figure.set_size_inches(10, 3.5)
     for axes, task in zip(figure.subplots(1, len(tasks), squeeze=False)[0], tasks, strict=True):
         for place, wire in enumerate(list(WIRES)[1:]):
-            points = [
-                100 * (float(row["accuracy"]) - float(found[task, REFERENCE, seed]["accuracy"]))
-                for (name, way, seed), row in found.items()
-                if (name, way) == (task, wire) and (task, REFERENCE, seed) in found
-            ]
+            points = list(differences(found, task, wire, "accuracy", 100).values())
             axes.plot([place] * len(points), points, "o", alpha=0.6)
             if points:
                 axes.plot([place - 0.2, place + 0.2], [np.mean(points)] * 2, "k-")
@@ -300,9 +276,9 @@ def main(arguments: Sequence[str] | None = None, tasks: Mapping[str, Task] = TAS
     for task, wire, seed in missing(found, tasks, range(1, args.seeds + 1)):
         if (started_s := time.monotonic()) - began_s > args.limit_s:
             break
-        name = tasks[task].images
-        images = loaded.get(name) or loaded.setdefault(name, data.load(name))
-        figures = train(tasks[task], images, WIRES[wire](), seed)
+        name = tasks[task].samples_of
+        samples = loaded.get(name) or loaded.setdefault(name, data.load(name))
+        figures = train(tasks[task], samples, WIRES[wire](), seed)
         took_s = time.monotonic() - started_s
         found[task, wire, seed] = {
             "task": task,

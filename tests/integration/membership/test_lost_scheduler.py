@@ -16,9 +16,9 @@ pytestmark = pytest.mark.timeout(240)
 ITERATIONS = 12 * SAMPLES // 24
 
 
-@pytest.mark.parametrize(("wire", "overlap"), [("float32", "backward"), ("int8", "step")])
+@pytest.mark.parametrize(("wire", "overlap"), [("float32", "backward"), ("int8", "next_forward")])
 def test_training_goes_on_and_ends_in_order(wire: str, overlap: str, tmp_path: Path) -> None:
-    """It is killed in mid-training, and once more when training is about to end. Such a job has no `overlap: step`."""
+    """It is killed in mid-training, and once more when training is about to end. Such a job has no late sums."""
     fault = f"""\
 def fault(rank, iteration):
     if rank == 1 and iteration in (30, {ITERATIONS - 1}):
@@ -31,7 +31,7 @@ def fault(rank, iteration):
     assert [one["present"] for one in sums] == [[0, 1, 2, 3]] * ITERATIONS
     assert summary["reason"].startswith("all workers finished")
     told = "a job whose workers come and go waits for all sums in run.backward()"
-    assert [told in one for one in summary["degraded"]].count(True) == (overlap == "step")
+    assert [told in one for one in summary["degraded"]].count(True) == (overlap != "backward")
     assert len(summary["losses"]) == 2
     assert all(loss.startswith("the scheduler was killed by SIGKILL, started again ") for loss in summary["losses"])
 

@@ -9,10 +9,10 @@ import pytest
 import torch
 
 from benchmarks.studies import wire_precision
-from benchmarks.studies.wire_precision import WIRES, Task, difference, in_steps, rounded, summed
+from benchmarks.studies.wire_precision import WIRES, Task, differences, in_steps, in_words, rounded, sgd, summed
 from dynamix_ps.errors import UsageError
 
-TOY = {"digits": Task("digits", "mlp", 0.05, 2)}
+TOY = {"digits": Task("digits", "mlp", sgd, 0.05, 48, 2)}
 
 
 def test_rounding_goes_to_the_nearest_and_ties_to_even() -> None:
@@ -38,30 +38,32 @@ def test_bf16_sums_in_float32_and_rounds_the_answer() -> None:
 
 def test_feedback_sends_later_what_rounding_has_left_out() -> None:
     gradient = torch.tensor([[1 + 2**-9]])
-    for wire in ("bf16 with feedback", "bf16, feedback at both ends"):
-        exchange = WIRES[wire]()
-        assert sum(exchange(gradient).item() for _ in range(400)) == pytest.approx(400 * (1 + 2**-9), abs=2**-7)
-    assert WIRES["bf16"]()(gradient).item() == 1  # for ever
+    exchange = WIRES["bf16"]()
+    assert sum(exchange(gradient).item() for _ in range(400)) == pytest.approx(400 * (1 + 2**-9), abs=2**-7)
+    assert rounded(gradient).item() == 1  # for ever
 
 
 def test_servers_send_later_what_rounding_their_sums_has_left_out() -> None:
-    exchange, gradients = WIRES["int8, feedback at both ends"](), torch.tensor([[1.0, 0.0], [0.0, 0.3], [0.0, 0.001]])
+    exchange, gradients = WIRES["int8"](), torch.tensor([[1.0, 0.0], [0.0, 0.3], [0.0, 0.001]])
     total = sum((exchange(gradients) for _ in range(400)), torch.zeros(2))
     assert (total - 400 * gradients.sum(0)).abs().max() < 0.02
 
 
 def test_differences_are_paired() -> None:
-    found = difference([(1.0, 2.0), (10.0, 12.0), (100.0, 103.0)])
-    assert found.mean == pytest.approx(2.0)
-    assert found.standard_error == pytest.approx(1 / 3**0.5)
-    assert found.detectable == pytest.approx((4.3027 + 1.0607) / 3**0.5, rel=1e-3)
-    assert wire_precision.student_quantile(0.975, 4) == pytest.approx(2.7764, rel=1e-4)
+    losses = {("float32", 1): 1.0, ("float32", 2): 10.0, ("int8", 2): 12.0, ("int8", 1): 2.0, ("int8", 3): 7.0}
+    found = {("digits", wire, seed): {"loss": str(loss)} for (wire, seed), loss in losses.items()}
+    assert differences(found, "digits", "int8", "loss") == {1: 1.0, 2: 2.0}
+
+
+def test_a_mean_has_students_interval_and_the_scatter() -> None:
+    assert in_words({1: 1.0, 2: 2.0, 3: 3.0}, 2) == "+2.00 [-0.48, +4.48] (2.16)"
+    assert in_words({1: 1.0}, 2) == ""
 
 
 def test_a_second_call_trains_what_is_missing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ["--out", str(tmp_path), "--seeds", "2"]
     wire_precision.main([*arguments, "--limit-s", "0"], TOY)
-    assert "12 trainings are left" in capsys.readouterr().out
+    assert "8 trainings are left" in capsys.readouterr().out
     wire_precision.main(arguments, TOY)
     first = (tmp_path / "wire-precision.csv").read_text()
     assert capsys.readouterr().out.count("digits, bf16, seed") == 2
@@ -73,11 +75,11 @@ def test_a_second_call_trains_what_is_missing(tmp_path: Path, capsys: pytest.Cap
     errors = {row["wire"]: float(row["error"]) for row in rows}
     assert errors["float32"] < 1e-6 < 1e-4 < errors["bf16"] < 1e-2
     page = (tmp_path / "wire-precision.md").read_text()
-    assert "| digits | bf16 with feedback | 2 |" in page
+    assert "| digits | int8 | 2 |" in page
 
 
 def test_trainings_of_another_length_are_refused(tmp_path: Path) -> None:
     wire_precision.main(["--out", str(tmp_path), "--seeds", "1"], TOY)
-    longer = {"digits": Task("digits", "mlp", 0.05, 3)}
+    longer = {"digits": Task("digits", "mlp", sgd, 0.05, 48, 3)}
     with pytest.raises(UsageError, match=r"wire-precision\.csv:2: got digits with 384 samples.* with 576; delete"):
         wire_precision.main(["--out", str(tmp_path)], longer)
