@@ -2,7 +2,7 @@
 
     python -m benchmarks.parts.overlap --json FILE      as root: hosts are network namespaces
 
-Two workers on two hosts, each with a server, over links of 200 Mbit/s. In blocks that alternate within the same
+Workers on hosts of their own, each with a server, over slow links. In blocks that alternate within the same
 processes: `alone`, an iteration that exchanges nothing; `sum`, the sum of the gradient at once while nothing computes;
 `ours`, the exchange of the hook; `next`, the same with
 `overlap: next_forward`; `large`, in buckets as on a fast link; `bf16` and `int8`, with `cluster.wire`; `gloo`, torch's
@@ -46,13 +46,13 @@ RATIOS = {  # one system over another one, or over the longer of `alone` and `su
     "over_gloo": ("ours", "gloo"),
     "next_over_gloo": ("next", "gloo"),
 }
-RATE_BITS_PER_S = 200e6
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures here")
     parser.add_argument("--cases", nargs="+", default=CASES, metavar="CASE")
+    parser.add_argument("--mbit-per-s", type=float, default=200.0, help="rate of each link, in both directions")
     parser.add_argument("--workers", type=int, default=2, help="each on a host of its own")
     parser.add_argument("--blocks", type=int, default=6, help="of each system")
     parser.add_argument("--block-s", type=float, default=4.0, help="seconds of a block")
@@ -62,7 +62,7 @@ def main() -> None:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # unwind, so that roles and hosts are removed
     console = Console()
     rows = []
-    link = Link(up_bits_per_s=RATE_BITS_PER_S, down_bits_per_s=RATE_BITS_PER_S)
+    link = Link(up_bits_per_s=1e6 * args.mbit_per_s, down_bits_per_s=1e6 * args.mbit_per_s)
     with (
         tempfile.TemporaryDirectory(prefix="dx-overlap-") as folder,
         Bed({f"host-{number}": link for number in range(args.workers)}) as bed,
@@ -99,7 +99,7 @@ def summary(blocks: dict[str, list[tuple[float, float]]]) -> dict[str, Any]:
 
 
 def table(rows: list[dict[str, Any]]) -> Table:
-    result = Table(title=f"iterations on hosts at 200 Mbit/s, {machine_name()}", box=None, pad_edge=False)
+    result = Table(title=f"iterations on hosts with slow links, {machine_name()}", box=None, pad_edge=False)
     result.add_column("case")
     titles = (name.replace("_over", "\nover").replace("over_", "over\n") for name in RATIOS)
     for column in (*(f"{system}\nms" for system in SYSTEMS), *titles):

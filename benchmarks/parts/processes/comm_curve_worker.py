@@ -162,29 +162,35 @@ def batches(model: str, rank: int) -> Batches:
     ]
 
 
-def alternate(systems: Mapping[str, Operation], blocks: int, block_s: float) -> dict[str, list[tuple[float, float]]]:
-    """Blocks of about `block_s`: (ms, CPU seconds of all roles) per operation; the order turns from block to block."""
+def alternate(
+    systems: Mapping[str, Operation], blocks: int, block_s: float, least: int = 1, end: Operation = lambda: None
+) -> dict[str, list[tuple[float, float]]]:
+    """Blocks of about `block_s`: (ms, CPU seconds of all roles) per operation; the order turns from block to block.
+
+    A block has at least so many operations, and ends with `end`.
+    """
     roles = psutil.Process(os.getppid()).children()  # of this run: the benchmark has started them
     counts, order = {}, list(systems)
     for system, operation in systems.items():
-        once_s, _ = measure_block(operation, 1, roles)
-        warm_s, _ = measure_block(operation, round(block_s * WARM_UP / once_s) or 1, roles)
-        counts[system] = round(block_s / warm_s) or 1
+        once_s, _ = measure_block(operation, 1, roles, end)
+        warm_s, _ = measure_block(operation, round(block_s * WARM_UP / once_s) or 1, roles, end)
+        counts[system] = max(round(block_s / warm_s), least)
     measured: dict[str, list[tuple[float, float]]] = {system: [] for system in systems}
     for number in range(blocks):
         for system in order if number % 2 == 0 else order[::-1]:
-            seconds, cpu = measure_block(systems[system], counts[system], roles)
+            seconds, cpu = measure_block(systems[system], counts[system], roles, end)
             measured[system].append((seconds * 1e3, cpu))
     return measured
 
 
-def measure_block(operation: Operation, count: int, roles: list[psutil.Process]) -> tuple[float, float]:
+def measure_block(operation: Operation, count: int, roles: list[psutil.Process], end: Operation) -> tuple[float, float]:
     """(seconds of the slowest worker, CPU seconds of all roles) per operation. The seconds are equal on all workers."""
     before_s = sum(map(cpu_s, roles))
     dist.barrier()
     began_s = time.perf_counter()
     for _ in range(count):
         operation()
+    end()
     passed_s = largest(time.perf_counter() - began_s)
     return passed_s / count, (sum(map(cpu_s, roles)) - before_s) / count
 

@@ -21,7 +21,15 @@ from typing import Any
 import torch
 
 from benchmarks.parts.processes.comm_curve_worker import alternate, largest
-from benchmarks.parts.processes.comm_worker import Batches, Step, both_planes, make_gloo, make_ours, make_plain
+from benchmarks.parts.processes.comm_worker import (
+    Batches,
+    LateSums,
+    Step,
+    both_planes,
+    make_gloo,
+    make_ours,
+    make_plain,
+)
 from benchmarks.parts.processes.roles import LIMIT_S
 from benchmarks.parts.processes.waiting_layers import WaitingLayers
 from benchmarks.workloads.models import count_parameters, make_model
@@ -30,6 +38,7 @@ from dynamix_ps.config import variables
 
 SHAPES = {"vgg11": (3, 32, 32), "cnn": (1, 28, 28)}
 BATCHES = 3
+ITERATIONS = 8  # of a block, at least: in the last one nothing follows that could hide sums
 SUMS = 5  # that show how long one takes
 
 
@@ -48,9 +57,15 @@ def main() -> None:
                 systems = systems_of(model, int(size), comm)
             else:
                 systems = waiting_systems(waiting, float(size), comm)
-            blocks = alternate(systems, args.blocks, args.block_s)
+            blocks = alternate(systems, args.blocks, args.block_s, ITERATIONS, complete_sums)
             if comm.rank == 0:
                 print(json.dumps({"case": case, "blocks": blocks}), flush=True)
+
+
+def complete_sums() -> None:
+    """Wait for the sums of the last iteration, too."""
+    for sums in LateSums.every:
+        sums.complete()
 
 
 def systems_of(model: str, batch: int, comm: Comm) -> dict[str, Callable[[], object]]:
