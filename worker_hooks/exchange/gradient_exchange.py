@@ -87,7 +87,7 @@ class Bucket(ABC):
     trailer_begin: int  # values before the trailer
     rounded: int  # values at the beginning that are gradients: they may travel in fewer bytes
     parameters: Sequence[Any]  # none: it is that of the trailer alone
-    present: NDArray[np.bool_]  # shape (len(parameters),), when it is sent: this worker has a gradient
+    lacking: Sequence[int] = ()  # numbers of parameters, when it is sent: this worker has no gradient of them
     in_place = False  # the gradients of all parameters are where the sum arrives, so that none is to be delivered
     handle: int | None = None
 
@@ -202,7 +202,9 @@ class GradientExchange:
     def __init__(self, comm: Comm, buckets: Sequence[Bucket], workers: Workers) -> None:
         """The last of `buckets` has room for the trailer."""
         self._comm, self.buckets = comm, buckets
-        self.trailer = SumTrailer(workers, sum(len(bucket.parameters) for bucket in buckets))
+        parameters = sum(len(bucket.parameters) for bucket in buckets)
+        self.trailer = SumTrailer(workers, parameters)
+        self._all = np.ones(parameters, dtype=np.bool_)
         self.weight = self._share = 0.0
         self._measure = False
         self._weighted_sq = 0.0
@@ -263,10 +265,18 @@ class GradientExchange:
         last.fill_gaps()
         self._add_square(last)
         grad_sq = self._weighted_sq / self.weight**2 if self._measure and self.weight else float("nan")
-        parts = [bucket.present for bucket in self.buckets]
-        present = self._with_reached(parts[0] if len(parts) == 1 else np.concatenate(parts))
-        last.write_trailer(self.trailer.written(contribute(grad_sq), present))
+        last.write_trailer(self.trailer.written(contribute(grad_sq), self._with_reached(self._present())))
         last.handle = self._push(last)
+
+    def _present(self) -> NDArray[np.bool_]:
+        """Of which parameters this worker has a gradient: the same array each time it has all."""
+        if not any(bucket.lacking for bucket in self.buckets):
+            return self._all
+        present, begin = self._all.copy(), 0
+        for bucket in self.buckets:
+            present[[begin + number for number in bucket.lacking]] = False
+            begin += len(bucket.parameters)
+        return present
 
     def _with_reached(self, present: NDArray[np.bool_]) -> Present:
         """The same, with REACHED added where hooks of the script wait for the sum."""
@@ -333,8 +343,7 @@ class GradientExchange:
 
         It uses the same keys in the same order, so that it meets whatever sum the other workers are in.
         """
-        none = np.zeros(sum(len(bucket.parameters) for bucket in self.buckets), dtype=np.bool_)
-        self.buckets[-1].write_trailer(self.trailer.written((mine,), none))
+        self.buckets[-1].write_trailer(self.trailer.written((mine,), np.zeros_like(self._all)))
         self._wait([self._push(each, each.trailer_begin) for each in self.buckets], on_slow)
         return self.trailer.read_announcement(self.buckets[-1].read_trailer())
 

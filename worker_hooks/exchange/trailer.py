@@ -141,15 +141,22 @@ class SumTrailer:
         self._workers = workers
         self._values = np.zeros(trailer_length(workers, parameters))
         self._end = length(workers.count, parameters)
+        self._written_present: Present | None = None
         self._received: NDArray[np.floating[Any]] = self._values  # of the last sum of gradients
         self.telling = self.told = np.zeros((workers.told, workers.count))
         self.present: Sequence[int] = workers.first
         self.leader = workers.leader
 
     def written(self, mine: Sequence[Contribution], present: Present) -> NDArray[np.float64]:
-        """What this process writes. The arguments are those of `encode`; the slots of others stay zeros."""
+        """What this process writes. The arguments are those of `encode`; the slots of others stay zeros.
+
+        An array `present` that is the same object as before must have the same values.
+        """
         first = self._workers.here.start
-        _write(mine, first, present, self._values[: self._end], leads=first == self.leader)
+        _write(mine, first, self._values, leads=first == self.leader)
+        if present is not self._written_present:
+            self._values[self._end - len(present) : self._end] = present
+            self._written_present = present
         if self._workers.told:
             self._values[self._end :] = self.telling.ravel()
         return self._values
@@ -215,12 +222,13 @@ def encode(
         leads: whether the leader is one of them.
     """
     values = np.zeros(length(workers, len(present)))
-    _write(mine, rank, present, values, leads)
+    _write(mine, rank, values, leads)
+    values[len(values) - len(present) :] = present
     out[:] = values
 
 
-def _write(mine: Sequence[Contribution], rank: int, present: Present, out: NDArray[np.float64], leads: bool) -> None:
-    """What `encode` writes, but for the slots of other processes."""
+def _write(mine: Sequence[Contribution], rank: int, out: NDArray[np.float64], leads: bool) -> None:
+    """What `encode` writes at the beginning of `out`, but for the slots of other processes, and `present`."""
     loss = correct = judged = lasted_s = 0.0
     at = out.itemsize * (_SLOTS + _PARTS * rank)
     for one in mine:
@@ -237,7 +245,6 @@ def _write(mine: Sequence[Contribution], rank: int, present: Present, out: NDArr
     global_sq = first.global_sq if leads and math.isfinite(first.global_sq) else 0.0
     votes = _votes(first.plan_version, first.entry_version, len(mine))
     _HEAD.pack_into(out.data, 0, loss, correct, judged, global_sq, lasted_s, first.saves and leads, *votes)
-    out[len(out) - len(present) :] = present
 
 
 @lru_cache(maxsize=16)

@@ -53,7 +53,6 @@ class MXNetBucket(Bucket):
             self.buffer = mx.nd.zeros(values + trailer_values, ctx=context, dtype=like.dtype)
         self.own = self.buffer  # backward writes into it
         self.size_bytes = self.buffer.size * np.dtype(like.dtype).itemsize
-        self.present = np.ones(len(parameters), dtype=np.bool_)
         self._gradients: Any = self.buffer[:gradients] if gradients else None
         self.trailer_begin, self.rounded = values, gradients
         self._places: list[tuple[Any, Any]] = []  # a parameter's weights, and its gradient in the buffer
@@ -72,7 +71,7 @@ class MXNetBucket(Bucket):
             self._places.append((weights, place))
 
     def open(self, weight: float, has_samples: bool) -> None:
-        self.present[:] = True
+        self.lacking = ()
         for weights, _ in self._places:
             weights._fresh_grad = False
 
@@ -80,10 +79,10 @@ class MXNetBucket(Bucket):
         return all(weights._fresh_grad for weights, _ in self._places)
 
     def fill_gaps(self) -> None:
-        for number, (weights, place) in enumerate(self._places):
-            if not weights._fresh_grad:
-                place[:] = 0
-                self.present[number] = False
+        lacking = [number for number, (weights, _) in enumerate(self._places) if not weights._fresh_grad]
+        for number in lacking:
+            self._places[number][1][:] = 0
+        self.lacking = lacking
 
     def squared(self, own: bool = False) -> float:
         return float(mx.nd.dot(self._gradients, self._gradients).asscalar())

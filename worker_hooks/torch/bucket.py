@@ -60,7 +60,6 @@ class TorchBucket(Bucket):
         self._missing: set[int] = set()  # numbers of parameters
         self._weight, self._has_samples = 0.0, False
         self.carried: dict[torch.nn.Parameter, torch.Tensor] = {}
-        self.present = np.ones(len(parameters), dtype=np.bool_)
         self._has_halves = any(p.dtype != dtype for p in parameters)
         self._apart: set[int] = set()  # numbers of parameters whose gradients are tensors of the script
         self._copies = False  # gradients have memory of their own, because the script keeps some
@@ -86,7 +85,7 @@ class TorchBucket(Bucket):
             self._copies = True
         self._missing = set(range(len(self.parameters)))
         self.in_place = not (self._has_halves or self._copies or self._apart)
-        self.present[:] = True
+        self.lacking = ()
 
     def take(self, number: int, gradient: torch.Tensor) -> bool:
         """Put a new gradient of parameter `number` into its place, scaled. Returns whether the bucket is full.
@@ -128,6 +127,7 @@ class TorchBucket(Bucket):
         if not self._missing:
             return
         self.in_place = False
+        lacking = []
         for number, parameter in enumerate(self.parameters):
             if number not in self._missing:
                 continue
@@ -137,7 +137,8 @@ class TorchBucket(Bucket):
                 self._own_places.views[number].copy_(more)
             else:
                 self._own_places.views[number].zero_()
-                self.present[number] = False
+                lacking.append(number)
+        self.lacking = lacking
         self._missing.clear()
 
     def carry(self, before: float, weight: float) -> None:

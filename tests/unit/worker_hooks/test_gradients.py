@@ -243,6 +243,26 @@ def test_a_worker_without_a_gradient_adds_nothing_to_those_of_the_others():
     assert [[net[name].weight.grad.item() for name in "ab"] for net in nets] == [[3.0, 1.5]] * 2
 
 
+@pytest.mark.parametrize("bucket_bytes", [4, 4_000_000])
+def test_a_worker_has_what_only_the_other_one_has_a_gradient_of_in_whichever_sum(bucket_bytes):
+    comms: list[SumInMemory] = []
+    comms += [SumInMemory(rank, comms) for rank in range(2)]
+    nets = [nn.ModuleDict({name: nn.Linear(1, 1, bias=False) for name in "abc"}) for _ in comms]
+    exchanges = [exchange_of(net, comm, bucket_bytes) for net, comm in zip(nets, comms, strict=True)]
+    for used in (("b", "b"), ("ab", "b"), ("b", "ab"), ("ab", "b")):
+        for net, exchange, names in zip(nets, exchanges, used, strict=True):
+            net.zero_grad()
+            exchange.begin(0.5, measure_norm=False)
+            sum(net[name](torch.full((2, 1), 3.0)).mean() for name in names).backward()
+            exchange.send_rest(lambda grad_sq: [mine(2)])
+        for exchange in exchanges:
+            exchange.receive(lambda waited_s: None)
+            exchange.deliver()
+        gradients = [[net[name].weight.grad for name in "abc"] for net in nets]
+        first = torch.tensor([[1.5]]) if "ab" in used else None
+        assert gradients == [[first, torch.tensor([[3.0]]), None]] * 2
+
+
 def test_a_gradient_of_a_worker_without_samples_is_dropped():
     net, comm = nn.Linear(2, 1), alone()
     exchange = exchange_of(net, comm, 4_000_000)
