@@ -190,6 +190,7 @@ class Backward:
                 scale = sums.scale * sums.reduction.per_sample(view.samples)
                 squared_norm = sums.exchange.squared_norm() / scale**2
             self._plans.decide(iteration, view, sums.exchange.trailer.told)
+        self._choose_wire(view, rolled_back=bool(reason))
         if membership is not None:
             membership.vote_in(view)
         now.summed(view, squared_norm, self._plans.worth.sizes(view, now.spent_due))
@@ -233,6 +234,16 @@ class Backward:
         return self._plans.guard.reason(
             view.loss, view.samples, broken, lambda: sums.scale != 1 or sums.exchange.is_finite()
         )
+
+    def _choose_wire(self, view: GlobalView, rolled_back: bool) -> None:
+        """All workers change the wire after the same sum: whatever they push next travels by the new one."""
+        choice = self._plans.wire
+        if choice is None or not self._session.comm.wires:
+            return
+        if reason := choice.see(view.lasted_s, view.shortest_wait_s, view.samples, view.loss, rolled_back):
+            self._sums.exchange.set_wire(choice.wire)
+            if self._sums.leads:
+                self._observer.wire_changed(self._now.batch.iteration + 1, choice.wire, reason)
 
     def _roll_back(self, reason: str) -> None:
         """The state of an earlier iteration comes back, with half the learning rate. A step to come changes nothing."""

@@ -119,7 +119,8 @@ class MembershipChanges:
     @property
     def _may_be_followed(self) -> bool:
         """Whether a newcomer may follow; the same on all workers. Else all wait for the copy of the state."""
-        return self._comm.sends_again and not self._session.settings.guards_rate
+        watches_loss = self._session.settings.guards_rate or self._plans.wire is not None  # from the first sum on
+        return self._comm.sends_again and not watches_loss
 
     @property
     def _offered(self) -> Mapping[int, Process]:
@@ -168,6 +169,8 @@ class MembershipChanges:
             if any(one.role == "worker" for one in entering):  # what they cannot know, nobody uses from here on
                 self._now.sum = None
                 self._plans.renew_guard()
+                if self._plans.wire is not None:
+                    self._plans.wire.renew()
                 self._observer.workers_enter(iteration)
             if self._sums_of_others is None:
                 self._take_in(iteration, entering)
@@ -257,6 +260,7 @@ class MembershipChanges:
             present=list(self._sums.exchange.trailer.present),
             followed=[asdict(one) for one in (*self.givers, *self._followed)],
             newest=None if self._now.sum is None else self._now.sum.packed(),
+            wire=None if self._plans.wire is None else self._plans.wire.packed(),
             plans=self._plans.switch.packed(),
             entries=self.entries.packed(),
             departures=self.departures.packed(),
@@ -322,6 +326,9 @@ class MembershipChanges:
         trailer = self._sums.exchange.trailer
         trailer.present, trailer.leader = handover.present, min(handover.present)
         self._plans.switch.take_over(handover.plans)
+        if self._plans.wire is not None and handover.wire is not None:
+            self._plans.wire.take_over(handover.wire)
+            self._sums.exchange.set_wire(self._plans.wire.wire)
         self.entries.take_over(handover.entries)
         self.departures.take_over(handover.departures)
         self._data.stream.take_over(handover.owed)

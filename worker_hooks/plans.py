@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from dynamix_ps.messages import Plan
     from worker_hooks.exchange.trailer import GlobalView
     from worker_hooks.planning.rate_guard import RateGuard
+    from worker_hooks.planning.wire_choice import WireChoice
     from worker_hooks.saved.checkpoint import Position
     from worker_hooks.session import Session
     from worker_hooks.size_choice import SizeChoice
@@ -32,6 +33,7 @@ class Plans:
         switch: the plans that are in force, and to come.
         rate: the factor on the learning rate of the script.
         guard: takes the weights back when the loss rises; none: the cluster file does not ask for it.
+        wire: by which gradients travel; none: that does not change.
         worth: what sizes are worth where losses are means over other units.
         own_size: sizes that this worker chooses; none: the arbitrator does.
         reference_batch: global batch that the learning rate is for.
@@ -43,6 +45,7 @@ class Plans:
     switch: PlanSwitch
     rate: LearningRate
     guard: RateGuard | None = None
+    wire: WireChoice | None = None
     worth: SizeWorth
     own_size: SizeChoice | None = None
     reference_batch: int
@@ -66,6 +69,10 @@ class Plans:
         )
         self.rate = LearningRate(config.lr_rule, start.reference_batch, workers.count, start.noise, start.lr_guard)
         self.renew_guard()
+        if wires := self._session.comm.wires:
+            from worker_hooks.planning.wire_choice import WireChoice
+
+            self.wire = WireChoice(wires)
         self.worth = SizeWorth(start.units)
         self.applied = start.plan.version
         if settings.own_sizes:

@@ -74,6 +74,8 @@ class Sums:
     def open(self) -> None:
         """Declare the sums of the parameters that the adapter has laid out. At the same place on all workers."""
         self.exchange = self._adapter.make_exchange(self.prefix, self._session)
+        if self._plans.wire is not None:
+            self.exchange.set_wire(self._plans.wire.wire)
 
     @property
     def leads(self) -> bool:
@@ -112,6 +114,8 @@ class Sums:
         setting = self._adapter.setting() + (f" loss scale {self.scale:g}" if self.scale != 1 else "")
         if (guard := self._plans.rate.guard) != 1:
             setting += f" guard's factor on the learning rate {guard!r}"
+        if self._plans.wire is not None:
+            setting += f" wire {self._plans.wire.wire}"
         cursor = progress.cursor
         place = DataPlace(cursor.epoch, cursor.position, stream.seed, stream.pass_code, cursor.owed)
         layout = self._adapter.parameters.code

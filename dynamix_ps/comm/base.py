@@ -7,7 +7,7 @@ import sys
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
@@ -81,6 +81,19 @@ class Comm(ABC):
             priority: of all that waits to be sent, the lowest goes first. A data plane that sums in the order of the
                 pushes ignores it.
         """
+
+    @property
+    def wires(self) -> Sequence[str]:
+        """Among which `set_wire` chooses how float32 values travel, from wide to narrow; empty: that is fixed."""
+        return ()
+
+    def set_wire(self, name: str, wire: str) -> None:
+        """From the next sum on the rounded values of a declared buffer travel by this one of `wires`.
+
+        At the same place between two sums on every worker. What rounding has left out of earlier sums on a worker is
+        forgotten.
+        """
+        raise NotImplementedError(f"{self.name} has one wire")
 
     def known(self) -> dict[str, Any]:
         """What all workers know of their sums, in JSON's types, for a joiner."""

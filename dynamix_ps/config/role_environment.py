@@ -10,7 +10,8 @@ from dynamix_ps.config import variables
 from dynamix_ps.errors import UsageError
 
 ROLES = ("worker", "server", "scheduler")
-WIRES = ("float32", "bf16", "int8")  # as in `cluster.wire`
+FLOAT32, AUTO = "float32", "auto"
+WIRES = (FLOAT32, "bf16", "int8", AUTO)  # as in `cluster.wire`
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +52,7 @@ def read_role(environ: Mapping[str, str]) -> RoleSettings:
     worker_id = 0
     if role == "worker":
         worker_id = _integer(environ, "DMLC_WORKER_ID", 0, (workers or 100_000) - 1, problems) or 0
-    if environ.get(variables.WIRE, WIRES[0]) not in WIRES:
+    if environ.get(variables.WIRE, FLOAT32) not in WIRES:
         problems.append(_complaint(environ, variables.WIRE, "one of " + ", ".join(WIRES)))
     if problems:
         raise UsageError("\n".join(problems))

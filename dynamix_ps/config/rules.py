@@ -165,6 +165,9 @@ def _wire(config: Config) -> Iterator[BrokenRule]:
     elif config.data_plane.is_ring and config.is_elastic:
         message = "cannot be sent again after a loss over a ring; remove it or elastic.min_workers, or use comm: byteps"
         yield BrokenRule(path, message, config.cluster.wire, (("elastic", "min_workers"), ("comm",)))
+    elif config.cluster.wire == "auto" and config.mode != "adapt":
+        message = f"needs mode: adapt, as it changes while training runs; mode is {config.mode}"
+        yield BrokenRule(path, message, config.cluster.wire, (("mode",),))
 
 
 def _learning_rate(config: Config) -> Iterator[BrokenRule]:

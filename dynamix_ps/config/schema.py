@@ -191,11 +191,13 @@ class Cluster(_Section):
     `auto`: one on every host that has workers, so one on a single machine. A number: so many on hosts without workers.
     A list: one entry per server, in the order of their names server-0, server-1 and so on.
     """
-    wire: Literal["float32", "bf16", "int8"] = "float32"
+    wire: Literal["float32", "bf16", "int8", "auto"] = "float32"
     """How float32 gradients travel, with `comm: byteps` or `gloo`. They are summed in float32 in any case.
 
     `bf16`: rounded to bfloat16, in half the bytes. `int8`: rounded to 1/127 of the largest of 256 neighbouring values,
     in a quarter of the bytes. What rounding leaves out is added to the next gradients, and by servers to the next sums.
+    `auto`: as float32 at first, and in fewer bytes while that makes iterations shorter, on all workers from the same
+    iteration on. Once the loss rises, as float32 to the end of the run.
     """
     workers: Annotated[
         tuple[WorkerSection, ...],

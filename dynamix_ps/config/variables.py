@@ -144,7 +144,7 @@ VARIABLES: tuple[Variable, ...] = (
     ),
     _of_run(
         WIRE,
-        "How a worker sends float32 gradients: `float32`, `bf16`, or `int8`. Unset: `float32`.",
+        "How a worker sends float32 gradients: `float32`, `bf16`, `int8`, or `auto`. Unset: `float32`.",
         "comm.byteps.comm, comm.ring.gloo",
     ),
     _of_run(

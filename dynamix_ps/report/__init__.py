@@ -4,7 +4,7 @@ recorder        writes what all roles tell into the tables of the run folder
 live            the table in the terminal
 summary         the result in figures
 gain            what a run gained by changing the batch sizes
-fewer_bytes     what fewer bytes on the wire would save
+fewer_bytes     what fewer bytes on the wire would save, and which wire was chosen
 estimated_rate  how fast it would train with other sizes
 resume          where a run went on from, and the command that goes on from its newest checkpoint
 summary_text    the same for reading

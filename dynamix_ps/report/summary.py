@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from dynamix_ps.config.schema import Config
-from dynamix_ps.report.fewer_bytes import fewer_bytes_text
+from dynamix_ps.report.fewer_bytes import fewer_bytes_text, wire_text
 from dynamix_ps.report.gain import Gain, gain_of, gain_text, progress_text
 from dynamix_ps.report.resume import checkpoint_fields, resumed_fields
 from dynamix_ps.report.summary_text import markdown
@@ -114,6 +114,7 @@ def summarise(run: str, state: RunState, gain: Gain, config: Config, outcome: Ou
         "counted": config.batch.counted,
         "gain": _gain_fields(gain, config.batch.counted),
         "fewer_bytes": fewer_bytes_text(state, config),
+        "wire": wire_text(state, config),
         "plans_published": len(arbitrator.plans),
         "plans_applied": len(applied),
         "plans_observed": len(arbitrator.observed),

@@ -72,6 +72,8 @@ def _gained(summary: dict[str, Any]) -> Iterable[tuple[str, str]]:
         yield "progress", summary["gain"]["progress"]
     if summary["fewer_bytes"]:
         yield "fewer bytes", summary["fewer_bytes"]
+    if summary["wire"]:
+        yield "wire", summary["wire"]
 
 
 def _result(summary: dict[str, Any]) -> str:

@@ -25,6 +25,7 @@ class ProgressState:
         self.loss = math.nan  # newest: of training, over all workers
         self.lr_guard = 1.0  # newest: what the guard leaves of the learning rate
         self.rollbacks: list[int] = []  # iterations in which the guard of the learning rate took the weights back
+        self.wires: list[tuple[int, str, str]] = []  # with `wire: auto`: first iteration of each, its name, and why
         self._trained: deque[tuple[float, float]] = deque(maxlen=PROGRESS_KEPT)  # (Unix time, trained ratio)
         self._paused_from_s: float | None = None  # Unix time, of the pause at hand
         self._pauses_s = 0.0  # those that are over
@@ -64,6 +65,9 @@ class ProgressState:
     def rollback(self, line: Line) -> None:
         if self._workers.leads(line):
             self.rollbacks.append(line["iteration"])
+
+    def wire_changed(self, line: Line) -> None:
+        self.wires.append((line["iteration"], line["wire"], line["reason"]))
 
     def paused(self, line: Line) -> None:
         if self._workers.leads(line):

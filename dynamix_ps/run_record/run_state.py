@@ -158,6 +158,7 @@ _ROLES: dict[str, _Handler] = {
     "failed": lambda state, line: state.workers.failed(line),
     "plan_applied": lambda state, line: state.arbitrator.plan_applied(line),
     "rollback": lambda state, line: state.progress.rollback(line),
+    "wire_changed": lambda state, line: state.progress.wire_changed(line),
     "paused": lambda state, line: state.progress.paused(line),
     "resumed": lambda state, line: state.progress.resumed(line),
     "evaluation": lambda state, line: state.progress.evaluation(line),

@@ -213,6 +213,12 @@ class GradientExchange:
         for later, bucket in enumerate(buckets, 1):  # votes travel first, then what the next forward pass needs first
             comm.declare(bucket.name, bucket.rounded, priority=len(buckets) - later)
 
+    def set_wire(self, wire: str) -> None:
+        """From the next sum on gradients travel by this wire. At the same place on all workers."""
+        for bucket in self.buckets:
+            if bucket.rounded:
+                self._comm.set_wire(bucket.name, wire)
+
     @property
     def bytes_per_iteration(self) -> int:
         """Bytes this worker pushes per sum (it pulls as many)."""

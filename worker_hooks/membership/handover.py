@@ -48,6 +48,7 @@ class Handover:
         present: slots of the workers in the last sum, as far as they go on.
         followed: newcomers that follow one of the workers, in JSON's types.
         newest: what `packed` of the last sum returned; none: nobody uses it any more.
+        wire: what `packed` of the choice of the wire returned; none: the wire does not change.
         plans, entries, departures, owed, gathers: what `packed` of each returned.
     """
 
@@ -66,6 +67,7 @@ class Handover:
     present: Sequence[int]
     followed: Sequence[Mapping[str, Any]]
     newest: Mapping[str, Any] | None
+    wire: Mapping[str, Any] | None
     plans: Mapping[str, Any]
     entries: Mapping[str, Any]
     departures: Sequence[Any]

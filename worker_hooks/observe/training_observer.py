@@ -134,6 +134,11 @@ class TrainingObserver:
                 lr_guard=guard,
             )
 
+    def wire_changed(self, iteration: int, wire: str, reason: str) -> None:
+        """Gradients travel by this wire from `iteration` on."""
+        if self._has_turn:
+            self._reporter.event("wire_changed", iteration=self.reported(iteration), wire=wire, reason=reason)
+
     def finished_without(self, iteration: int, ranks: Collection[int], samples: int, planned: int) -> None:
         """The sum of `iteration` is without these lost workers, so it has `samples` in place of `planned`."""
         missing = sorted(ranks)

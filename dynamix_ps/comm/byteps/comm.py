@@ -11,7 +11,7 @@ import importlib.metadata
 import os
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar, NamedTuple
@@ -31,6 +31,7 @@ from dynamix_ps.comm.followed_sums import SumTaker
 from dynamix_ps.comm.link_rate import bucket_floor_bytes
 from dynamix_ps.comm.plane import is_elastic, is_late
 from dynamix_ps.config import variables
+from dynamix_ps.config.role_environment import AUTO, FLOAT32
 from dynamix_ps.errors import PEER_GONE, EnvironmentNotReady, PeerLostError, StallError, TrainingError
 
 _MEET_S, _ECHO_S = 60.0, 1.0
@@ -90,19 +91,20 @@ class _InFlight(NamedTuple):
 class Declared:
     """A buffer."""
 
-    rounded: int = 0  # values at the beginning that travel in fewer bytes
-    wire: str = ""  # and how, see WIRES
+    rounded: int = 0  # values at the beginning that may travel in fewer bytes
+    wire: str = FLOAT32  # and how they do
     priority: int = 0
     placed_bytes: int = 0  # in its last sum; 0: it is to be placed
     in_flight: _InFlight | None = None  # so that its memory stays until its sum is complete
 
 
 class Spread(NamedTuple):
-    """How pieces are spread, the same on all workers."""
+    """How pieces travel, the same on all workers."""
 
     shares: NDArray[np.float64]  # (S,) part of the bytes that each server sums
     rate_bytes_per_s: float = 5e9  # of a typical link; here within a host
     window_bytes: int | None = None  # in flight to each server; None: what the library begins with
+    wires: Sequence[str] = ()  # as in Comm
 
 
 class BytePSComm(Comm):
@@ -150,9 +152,17 @@ class BytePSComm(Comm):
         self.late = is_late()
         if self.late:
             self._meet([server for server, host in enumerate(server_hosts) if host])
-        else:
-            self._place_by_links(server_hosts, own_host)
-            self.least_bucket_bytes = bucket_floor_bytes(self._spread.rate_bytes_per_s)
+            return
+        has_wire = self._place_by_links(server_hosts, own_host) or not self._host_memory.is_wanted
+        self.least_bucket_bytes = bucket_floor_bytes(self._spread.rate_bytes_per_s)
+        if os.environ.get(variables.WIRE) == AUTO and self.size > 1:
+            has_wire &= self._gpu is None or self._gpu.by_host  # else gradients travel by shared memory, or NCCL
+            if all(self.gather("wires", b"yes" if has_wire else b"")):
+                self._spread = self._spread._replace(wires=(FLOAT32, *WIRES))
+
+    @property
+    def wires(self) -> Sequence[str]:
+        return self._spread.wires
 
     def _meet(self, servers: list[int]) -> None:
         """Wait until these servers answer this joiner; the scheduler tells them of it."""
@@ -171,7 +181,8 @@ class BytePSComm(Comm):
         self._numbers, rounded = dict(known["numbers"]), dict(known["rounded"])
         self._declared = {number: Declared(*rounded.get(number, ())) for number in self._numbers.values()}
         # `elastic.enter` spreads by these shares, over the servers that are left
-        self._spread = Spread(np.array(known["shares"]), known["rate_bytes_per_s"], known["window_bytes"])
+        kept = {name: known[name] for name in Spread._fields}
+        self._spread = Spread(**{**kept, "shares": np.array(known["shares"])})
         if self._spread.window_bytes is not None:
             self._exchange.limit_in_flight(self._spread.window_bytes)
         self.least_bucket_bytes = bucket_floor_bytes(self._spread.rate_bytes_per_s)
@@ -180,11 +191,14 @@ class BytePSComm(Comm):
     def follow(self, sums: SumTaker | None) -> None:
         self._followed = sums
 
-    def _place_by_links(self, server_hosts: list[str], own_host: str) -> None:
-        """Give each server a share of the bytes by the rate of its host's link, the same share on all workers."""
+    def _place_by_links(self, server_hosts: list[str], own_host: str) -> bool:
+        """Give each server a share of the bytes by the rate of its host's link, the same share on all workers.
+
+        Returns whether there are several hosts.
+        """
         worker_hosts = [host.decode() for host in self.gather("hosts", own_host.encode())]
         if len({*worker_hosts, *server_hosts}) == 1:
-            return
+            return False
         self.declare("links")
         links = measure_links(self.rank, worker_hosts, server_hosts, self._echo_s, partial(self.total, "links"))
         shares = server_shares(
@@ -198,6 +212,7 @@ class BytePSComm(Comm):
         self._spread = Spread(np.array(placed), rate_bytes_per_s, window)
         self._exchange.spread(servers_in_turn(self._spread.shares))
         self._exchange.limit_in_flight(window)
+        return True
 
     def _echo_s(self, server: int, size_bytes: int) -> float:
         """Seconds that so many bytes take to a server and back. Raises StallError when the server does not answer."""
@@ -211,10 +226,18 @@ class BytePSComm(Comm):
         one = self._declared.setdefault(number, Declared())
         if one.priority != priority:
             one.priority, one.placed_bytes = priority, 0
-        if rounded and (wire := os.environ.get(variables.WIRE, "")) in WIRES:
-            one.rounded, one.wire = rounded, wire
+        wire = os.environ.get(variables.WIRE, FLOAT32)
+        if rounded and wire != FLOAT32:
+            one.rounded = rounded
+            one.wire = wire if wire in WIRES else one.wire
         if self._gpu is not None:
             self._gpu.declare(name, one.rounded > 0)
+
+    def set_wire(self, name: str, wire: str) -> None:
+        """Servers may keep what their rounding has left out, for the next sum that is rounded."""
+        one = self._declared[self._numbers[name]]
+        if one.wire != wire:
+            one.wire, one.placed_bytes = wire, 0
 
     def allocate(self, values: int, dtype: str) -> NDArray[Any]:
         if self.elastic:

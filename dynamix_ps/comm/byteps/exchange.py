@@ -103,9 +103,10 @@ class Exchange:
         Args:
             number: of a buffer that is cut into pieces. A piece that has other bytes too travels as it is.
             size_bytes: of the gradients.
-            wire: one of `WIRES`, the same on all workers.
+            wire: one of `WIRES`, or `float32`: then all of the buffer travels as it is. The same on all workers.
         """
-        self._functions["encode"](number, size_bytes, WIRES[wire])
+        coded_bytes, codec = (size_bytes, WIRES[wire]) if wire in WIRES else (0, WIRES["bf16"])
+        self._functions["encode"](number, coded_bytes, codec)
 
     def refer(self, address: int, size_bytes: int, contributions: int, segment: int, servers: Sequence[int]) -> None:
         """A sum of this memory has so many contributions, one per host or worker.

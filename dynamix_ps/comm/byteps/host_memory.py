@@ -39,6 +39,7 @@ class HostMemory:
     """The shared buffers of one worker.
 
     Attributes:
+        is_wanted: roles of this host are to share memory.
         workers_sum: this worker sums with others of its host.
     """
 
@@ -48,8 +49,8 @@ class HostMemory:
         """`servers`: servers on this host. `on_degraded` gets, once, why roles of this host share no memory."""
         self._exchange, self._rank, self._gather = exchange, rank, gather
         self._near_servers, self._on_degraded = servers, on_degraded
-        self._wanted = os.environ.get(variables.SHARED_MEMORY) != "0" and not is_elastic()
-        self.workers_sum = self._wanted and os.environ.get(variables.HOST_SUM) != "server"
+        self.is_wanted = os.environ.get(variables.SHARED_MEMORY) != "0" and not is_elastic()
+        self.workers_sum = self.is_wanted and os.environ.get(variables.HOST_SUM) != "server"
         self._allocations = 0
         self._buffers: dict[int, SharedBuffer] = {}  # by address
         self._warned = False
@@ -85,7 +86,7 @@ class HostMemory:
         return memory
 
     def _create(self, size_bytes: int) -> Segment | None:
-        if not self._wanted:
+        if not self.is_wanted:
             return None
         try:
             return Segment.create(size_bytes)

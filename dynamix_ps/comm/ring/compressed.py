@@ -20,7 +20,7 @@ from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Any
 
-from dynamix_ps.comm.ring.codecs import BLOCK, Codec
+from dynamix_ps.comm.ring.codecs import BLOCK, CODECS, Codec
 from dynamix_ps.comm.ring.group import RingGroup
 from dynamix_ps.comm.torch_buffers import without_beginning
 
@@ -34,6 +34,7 @@ class Pieces:
 
     Attributes:
         rounded: so many values at the beginning of the buffer travel encoded.
+        codec: how.
         left_out: float32, shape (members, values of a piece). Row i is of the piece that member i owns: what encoding
             has left out of this worker's values, or of the sum if this worker is the owner. While a sum is made, the
             values of this worker are in it too.
@@ -44,7 +45,7 @@ class Pieces:
         import torch
 
         blocks = -(-rounded // (members * BLOCK))
-        self.rounded = rounded
+        self.rounded, self.codec = rounded, codec
         self.left_out = torch.zeros(members, blocks * BLOCK)
         self.sent = torch.zeros(members, blocks * codec.block_bytes, dtype=torch.uint8)
         self.received = torch.zeros_like(self.sent)
@@ -93,12 +94,12 @@ class CompressedSum:
     def is_success(self) -> bool:
         return self._error is None and all(work.is_success() for work in self._works)
 
-    def deliver(self, codec: Codec) -> None:
+    def deliver(self) -> None:
         """Put the complete sum into the buffer."""
         rounded, size = self.pieces.rounded, self.pieces.left_out.shape[1]
         stays = self.buffer[: min(self.begin, rounded)].clone()
         for owner, encoded in enumerate(self.pieces.received):
-            codec.decode(encoded, self.buffer[owner * size : min((owner + 1) * size, rounded)])
+            self.pieces.codec.decode(encoded, self.buffer[owner * size : min((owner + 1) * size, rounded)])
         self.buffer[: len(stays)] = stays
         if self.begin > rounded:
             self.buffer[self.begin :] = self._tail[self.begin - rounded :]
@@ -108,17 +109,22 @@ class CompressedSums:
     """Starts the sums of a worker that travel encoded.
 
     Args:
+        wire: of a buffer when it is declared, a key of CODECS; another one: as it is.
         scattering, gathering: rings of the two phases; nothing else may use them.
         start_exact: starts the sum in place of values that travel as they are.
 
     Attributes:
         least_values: a buffer with fewer that may be rounded travels as it is.
+        wires: as in Comm.
     """
 
+    wires: Sequence[str] = ()
+
     def __init__(
-        self, codec: Codec, scattering: RingGroup, gathering: RingGroup, start_exact: Callable[[Any], Any]
+        self, wire: str, scattering: RingGroup, gathering: RingGroup, start_exact: Callable[[Any], Any]
     ) -> None:
-        self.codec, self._start_exact = codec, start_exact
+        self._wire, self._start_exact = wire, start_exact
+        self._rounded: dict[str, int] = {}  # values at the beginning of each declared buffer
         self.least_values = max(LEAST_VALUES, scattering.size * _LEAST_BLOCKS * BLOCK)
         self._scattering, self._gathering = scattering, gathering
         self._pieces: dict[str, Pieces] = {}
@@ -134,9 +140,15 @@ class CompressedSums:
 
     def declare(self, name: str, rounded: int) -> None:
         """As in Comm. What was left out of an earlier buffer of this name is forgotten."""
+        self._rounded[name] = rounded
+        self.set_wire(name, self._wire)
+
+    def set_wire(self, name: str, wire: str) -> None:
+        """As in Comm."""
         self._pieces.pop(name, None)
-        if rounded >= self.least_values:  # here, as a first push may come in torch's inference mode
-            self._pieces[name] = Pieces(rounded, self._scattering.size, self.codec)
+        codec, rounded = CODECS.get(wire), self._rounded[name]
+        if codec and rounded >= self.least_values:  # here, as a first push may come in torch's inference mode
+            self._pieces[name] = Pieces(rounded, self._scattering.size, codec)
 
     def takes(self, name: str, buffer: Any) -> bool:
         """Whether this buffer travels encoded: the same on all workers."""
@@ -186,7 +198,7 @@ class CompressedSums:
         flat[begin:rounded].add_(one.buffer[begin:rounded])
         for owner, (values, encoded) in enumerate(zip(left_out, one.pieces.sent, strict=True)):
             if owner != self._scattering.index:
-                self.codec.encode(values, encoded)
+                one.pieces.codec.encode(values, encoded)
 
     def _gather(self) -> None:
         while (next_one := self._scattered.get()) is not None:
@@ -211,15 +223,15 @@ class CompressedSums:
 
     def _sum(self, one: CompressedSum) -> Any:
         """Add what the others have sent, in the order of ranks, to the piece of this worker. Returns it encoded."""
-        left_out, received = one.pieces.left_out, one.pieces.received
+        left_out, received, codec = one.pieces.left_out, one.pieces.received, one.pieces.codec
         index = self._scattering.index
         total, decoded = left_out[index], left_out.new_empty(left_out.shape[1])
         for member, encoded in enumerate(received):
             if member != index:
-                self.codec.decode(encoded, decoded)
+                codec.decode(encoded, decoded)
                 total.add_(decoded)
         own = one.pieces.sent[index]
-        self.codec.encode(total, own)
+        codec.encode(total, own)
         if one.kept is not None:
             left_out.view(-1)[: len(one.kept)].add_(one.kept)
         return own

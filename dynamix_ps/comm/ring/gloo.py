@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import socket
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from datetime import timedelta
 from typing import Any
@@ -27,7 +27,7 @@ from dynamix_ps.comm.ring.elastic import ElasticRing
 from dynamix_ps.comm.ring.group import RingGroup, open_store
 from dynamix_ps.comm.torch_buffers import TorchBuffers, tensor_of, without_beginning
 from dynamix_ps.config import variables
-from dynamix_ps.config.role_environment import RoleSettings, read_role
+from dynamix_ps.config.role_environment import AUTO, FLOAT32, RoleSettings, read_role
 from dynamix_ps.errors import PEER_GONE, EnvironmentNotReady, PeerLostError, TrainingError
 
 _PATIENCE = timedelta(days=7)  # of the library; the hook notices a stall itself
@@ -78,8 +78,8 @@ class GlooComm(Comm):
         hosts = [host.decode() for host in self.gather("hosts", _own_host(role).encode())]
         if len(set(hosts)) > 1:
             self._measure_link()
-        wire = os.environ.get(variables.WIRE, "float32")
-        if self.size > 1 and wire != "float32":
+        wire = os.environ.get(variables.WIRE, FLOAT32)
+        if self.size > 1 and wire != FLOAT32:
             self._compress(wire, hosts)
 
     def _measure_link(self) -> None:
@@ -91,12 +91,13 @@ class GlooComm(Comm):
         """Let gradients travel in fewer bytes, where these are fewer."""
         from torch.distributed import PrefixStore  # type: ignore[attr-defined]  # its stubs do not export it
 
-        codec = CODECS[wire]
-        if not saves_bytes(hosts, codec):
+        candidates = CODECS if wire == AUTO else (wire,)
+        shorter = [name for name in candidates if saves_bytes(hosts, CODECS[name])]
+        if not shorter:
             self._degraded(
-                f"wire: {wire} would bring more bytes over a link than float32, which is used: over a ring, each of "
-                f"the {max(map(hosts.count, hosts))} workers on a host sends by itself; use fewer per host, or "
-                "comm: byteps"
+                f"{' and '.join(candidates)} would bring more bytes over a link than float32, which is used: over a "
+                f"ring, each of the {max(map(hosts.count, hosts))} workers on a host sends by itself; use fewer per "
+                "host, or comm: byteps"
             )
             return
 
@@ -105,10 +106,12 @@ class GlooComm(Comm):
                 RingGroup(PrefixStore(phase, self._store), self.rank, self.size, _PATIENCE)
                 for phase in ("scatter", "gather")
             )
-            self._compressed = CompressedSums(codec, scattering, gathering, self._ring.sum)
+            self._compressed = CompressedSums(wire, scattering, gathering, self._ring.sum)
 
         interruptible(make)
         assert self._compressed is not None, "made"
+        if wire == AUTO:
+            self._compressed.wires = (FLOAT32, *shorter)
         self.least_bucket_bytes = max(self.least_bucket_bytes, 4 * self._compressed.least_values)
 
     def _sum_s(self, size_bytes: int) -> float:
@@ -149,6 +152,14 @@ class GlooComm(Comm):
         if self._compressed is not None:
             self._compressed.declare(name, rounded)
 
+    @property
+    def wires(self) -> Sequence[str]:
+        return () if self._compressed is None else self._compressed.wires
+
+    def set_wire(self, name: str, wire: str) -> None:
+        assert self._compressed is not None, "else there are no wires"
+        self._compressed.set_wire(name, wire)
+
     def push_pull(self, name: str, buffer: Any, begin: int = 0) -> int:
         """Raises ValueError for a buffer that cannot be summed."""
         if self.elastic is not None:
@@ -171,6 +182,7 @@ class GlooComm(Comm):
         if buffer.is_cuda:
             self._on_gpu.add(self._started)
             if self._compressed is not None:
+                self._compressed.wires = ()
                 self._degraded("cluster.wire has no effect on gradients on a GPU: NCCL sums them in their own type")
         return self._started
 
@@ -199,8 +211,8 @@ class GlooComm(Comm):
 
     def _completed(self, handle: int) -> bool:
         work = self._works.pop(handle)
-        if self._compressed is not None and isinstance(work, CompressedSum):
-            work.deliver(self._compressed.codec)
+        if isinstance(work, CompressedSum):
+            work.deliver()
         self._on_gpu.discard(handle)
         self._tensors.deliver(handle)
         return True

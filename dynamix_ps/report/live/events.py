@@ -15,6 +15,7 @@ NOTABLE = frozenset(
         "degraded",
         "recovered",
         "fallback",
+        "wire_changed",
         "stall",
         "lost",
         "short",
@@ -122,6 +123,9 @@ _WORDS: dict[str, Callable[[Line], str]] = {
     "rollback": lambda event: (
         f"iteration {event['iteration']:,}: {event['reason']}; the weights of iteration {event['back_to']:,} are back, "
         f"and the guard leaves {event['lr_guard']:g} of the learning rate"
+    ),
+    "wire_changed": lambda event: (
+        f"gradients travel as {event['wire']} from iteration {event['iteration']:,} on: {event['reason']}"
     ),
     "lost": lambda event: f"{event['role']}-{event['slot']} is lost: {event['reason']}",
     "members": lambda event: (

@@ -145,3 +145,59 @@ def test_fewer_bytes_on_the_wire(comm: str, workers: int, servers: int, wire: st
     assert all(error / 10 < result["error"] < error for result in results)
     assert max(result["mean_error"] for result in results) < error / 20
     assert all(result["seen"] for result in results), "values that are not finite"
+
+
+CHANGING = """
+    import hashlib, json
+    import torch
+    from dynamix_ps.comm import open_comm
+
+    torch.set_num_threads(1)
+    comm = open_comm("COMM")
+    comm.init()
+    rank, size = comm.rank, comm.size
+    SIZES = {"a": (299_000, 300_000), "b": (40_000, 40_000)}
+    for name, (rounded, length) in SIZES.items():
+        comm.declare(name, rounded=rounded)
+    random = torch.Generator().manual_seed(0)
+    told = []
+    for wire in ("float32", "int8", "bf16", "float32", "bf16", "int8", "float32"):
+        for name in SIZES:
+            comm.set_wire(name, wire)
+        for _ in range(3):
+            parts = {name: [torch.randn(two[1], generator=random) for _ in range(size)] for name, two in SIZES.items()}
+            buffers = {name: parts[name][rank].clone() for name in SIZES}
+            handles = [comm.push_pull(name, buffer) for name, buffer in buffers.items()]
+            assert all(comm.wait(handle, 60.0) for handle in handles)
+        digest, worst = hashlib.sha256(), 0.0
+        for name, (rounded, length) in SIZES.items():
+            digest.update(buffers[name].numpy().tobytes())
+            error = (buffers[name].double() - torch.stack(parts[name]).double().sum(0)).abs()
+            assert rounded == length or float(error[rounded:].max()) < 1e-6, "behind the gradients"
+            worst = max(worst, float(error.max()))
+        told.append([wire, digest.hexdigest(), worst])
+    wires = comm.wires
+    comm.shutdown()
+    print(json.dumps({"told": told, "wires": wires}))
+"""
+
+
+@pytest.mark.parametrize(
+    ("comm", "servers", "more"), [("byteps", 2, {}), ("byteps", 2, {"DYNAMIX_ELASTIC": "1"}), ("gloo", 0, {})]
+)
+def test_the_wire_changes_between_two_sums(comm: str, servers: int, more: dict[str, str]) -> None:
+    """Each sum has the precision of its wire, whichever came before, and the same bits on all workers."""
+    env = {**PATHS["tcp"], "DYNAMIX_WIRE": "auto", **more}
+    with ForkedCluster(CHANGING.replace("COMM", comm), 3, servers, env=env) as cluster:
+        results = cluster.results(LIMIT_S)
+    assert all(result["wires"] == ["float32", "bf16", "int8"] for result in results)
+    for (wire, digest, worst), *others in zip(*(result["told"] for result in results), strict=True):
+        assert all(other[1] == digest for other in others), f"not the same bits with {wire}"
+        low, high = {"float32": (0.0, 1e-6), "bf16": (1e-3, 0.06), "int8": (0.06, 0.3)}[wire]
+        assert low <= worst < high, wire
+
+
+def test_gradients_in_shared_memory_have_one_wire() -> None:
+    script = CHANGING.split("    SIZES", maxsplit=1)[0] + "    comm.shutdown()\n    print(json.dumps(comm.wires))\n"
+    with ForkedCluster(script.replace("COMM", "byteps"), 2, 1, env={"DYNAMIX_WIRE": "auto"}) as cluster:
+        assert cluster.results(LIMIT_S) == [[], []]

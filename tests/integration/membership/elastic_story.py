@@ -39,7 +39,7 @@ WIDE = PLAIN.replace("64", "512")  # its gradient has pieces on every server, mo
 DOUBLE = PLAIN.replace("20), torch", "20).double(), torch").replace(
     "torch.nn.Linear(64, 4))", "torch.nn.Linear(64, 4)).double()"
 )
-TOLERANCE = {"float32": 1e-5, "bf16": 1e-2, "int8": 5e-2}  # by what is on the wire; a server's errors go with it
+TOLERANCE = {"float32": 1e-5, "bf16": 1e-2, "int8": 5e-2, "auto": 5e-2}  # by what is on the wire; a server's errors go with it
 # processes(word) for a script: those of this run with this word in their environment or command line.
 _PROCESSES = """\
 import glob, os, signal, time
@@ -128,6 +128,16 @@ run.close()
 """
 
 
+# With `wire: auto` the wire changes after every ninth iteration.
+CHANGES_WIRE = """\
+from dataclasses import replace
+from worker_hooks.planning import wire_choice
+wire_choice.BLOCK = 8
+after = {"float32": "int8", "int8": "bf16", "bf16": "float32"}
+wire_choice.choose_wire = lambda wires, now, block: (replace(now, wire=after[now.wire]), "it is its turn")
+"""
+
+
 @dataclass(frozen=True, slots=True)
 class Story:
     """One job in `folder`, which begins with so many `workers`.
@@ -204,6 +214,11 @@ class Story:
         """The sizes of the arbitrator's plans that a worker has trained by."""
         lines = JsonLinesTail(self.record.worker_file(rank)).read()
         return [tuple(line["batch_sizes"]) for line in lines if line["kind"] == "plan_applied"]
+
+    def wires(self) -> list[tuple[int, str]]:
+        """The first iteration of each wire after the first one."""
+        found = JsonLinesTail(self.record.events_file).read()
+        return [(line["iteration"], line["wire"]) for line in found if line["kind"] == "wire_changed"]
 
     @property
     def record(self) -> RunFolder:

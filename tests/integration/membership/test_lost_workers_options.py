@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.membership.elastic_story import SAMPLES, TOLERANCE, Story
+from tests.integration.membership.elastic_story import CHANGES_WIRE, SAMPLES, TOLERANCE, Story
 from tests.launching import ends
 
 pytestmark = pytest.mark.timeout(240)
@@ -38,9 +38,11 @@ def fault(rank, iteration):
 @pytest.mark.parametrize("wire", TOLERANCE)
 def test_the_others_go_on_to_the_result_of_one_process(wire: str, tmp_path: Path) -> None:
     """After the loss, those that are left lay the buckets out anew for the layer that is thawed."""
-    story = Story(tmp_path, ITERATIONS, FAULT, MODEL, wire)
+    story = Story(tmp_path, ITERATIONS, CHANGES_WIRE * (wire == "auto") + FAULT, MODEL, wire)
     ends(story.launch(), 0, limit_s=200)
     present = [one["present"] for one in story.sums(1)]
     assert present == [[0, 1, 2, 3]] * LOST_IN + [[0, 1, 3]] * (ITERATIONS - LOST_IN)
     story.check([0, 1, 3])
+    if wire == "auto":
+        assert story.wires() == [(9, "int8"), (18, "bf16"), (27, "float32"), (36, "int8")]
     story.assert_nothing_left()

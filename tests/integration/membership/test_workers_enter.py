@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from benchmarks.studies.membership import decided_windows
-from tests.integration.membership.elastic_story import DOUBLE, KILL_SERVER, PLAIN, Story
+from tests.integration.membership.elastic_story import CHANGES_WIRE, DOUBLE, KILL_SERVER, PLAIN, Story
 from tests.launching import dynamix, ends, wait_for
 
 pytestmark = pytest.mark.timeout(300)
@@ -297,6 +297,19 @@ def test_sums_that_travel_in_fewer_bytes_are_followed_bit_by_bit(tmp_path: Path,
     assert told == sums[-len(told) :] and 2 not in told[0]["present"] and 2 in told[-1]["present"]
     story.check([1, 0, 2, 3])
     story.check_epochs(1)
+    story.assert_nothing_left()
+
+
+def test_who_enters_has_the_wire_of_the_others(tmp_path: Path) -> None:
+    """All wait for the copy of its state, as it can know the losses of no other sum than its own."""
+    story = story_of(tmp_path, {2: 30}, "SIGKILL")
+    smooth = PLAIN.replace("ReLU", "Tanh")
+    story = replace(story, model=smooth, wire="auto", fault=CHANGES_WIRE + story.fault)
+    ends(story.launch(), 0, limit_s=260)
+    assert all(2 in one["present"] for one in story.sums(2))
+    story.check([1, 0, 2, 3], rtol=1e-2)
+    story.check_epochs(1)
+    assert len(story.wires()) > 4 and {wire for _, wire in story.wires()} == {"float32", "bf16", "int8"}
     story.assert_nothing_left()
 
 

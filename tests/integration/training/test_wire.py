@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,8 @@ import pytest
 from tests.launching import cluster_file, dynamix
 
 pytestmark = pytest.mark.timeout(200)
+CHANGED = "20:int8 41:float32 62:bf16 83:int8 103:float32"
+CHOSEN = "float32 at the end (5 changes, float32 from iteration 104: the loss rises; float32 stays for the rest"
 
 TRAIN = """\
 import hashlib
@@ -30,23 +33,49 @@ print("ends with", digest, loss_of(model(data.tensors[0]), data.tensors[1]).item
 """
 
 
+PROPOSALS = """\
+from dataclasses import replace
+from worker_hooks.planning import wire_choice
+wire_choice.BLOCK = 20
+proposals, changes = iter(["int8", "float32", "bf16", "int8"]), []
+wire_choice.choose_wire = lambda wires, now, block: (replace(now, wire=next(proposals)), "it was proposed")
+see = wire_choice.WireChoice.see
+def seen(choice, lasted_s, exposed_s, batch, loss, rolled_back):
+    before = choice.wire
+    reason = see(choice, lasted_s, exposed_s, batch, loss * (5 if run.iteration > 100 else 1), rolled_back)
+    changes.extend([f"{run.iteration}:{choice.wire}"] * (choice.wire != before))
+    return reason
+wire_choice.WireChoice.see = seen
+"""
+
+
 def trained(folder: Path, comm: str, wire: str) -> tuple[str, float]:
-    """Digest of the weights of all workers, and the loss over all samples."""
+    """Digest of the weights of all workers, and the loss over all samples.
+
+    With `auto`, all change to the proposed wires at the same iterations, and go back when the loss rises.
+    """
     folder.mkdir()
-    (folder / "train.py").write_text(TRAIN)
+    script = TRAIN
+    if wire == "auto":
+        script = PROPOSALS + TRAIN.replace("print(", 'print("changed", *changes)\nprint(')
+    (folder / "train.py").write_text(script)
     workers = f"[{{batch: 24}}, {{batch: 8}}, {{batch: 5}}], wire: {wire}"
-    more = "batch: {min: 1}\nseed: 1\nenv: {DYNAMIX_SHARED_MEMORY: '0'}\n"
-    file = cluster_file(folder, more, workers, comm)
+    more = "batch: {min: 1}\nseed: 1\nenv: {DYNAMIX_SHARED_MEMORY: '0'}\npolicy: {name: static}\n"
+    file = cluster_file(folder, more, workers, comm, "adapt" if wire == "auto" else "'off'")
     process = dynamix("launch", "-c", str(file), "--", "python", "train.py", cwd=folder)
     output, _ = process.communicate(timeout=100)
     assert process.returncode == 0, output
     ends = {tuple(line.split("ends with ")[1].split()) for line in output.splitlines() if "ends with" in line}
     assert output.count("ends with") == 3 and len(ends) == 1, "not the same bits on all workers"
+    if wire == "auto":
+        assert {line.partition("changed ")[2] for line in output.splitlines() if "changed " in line} == {CHANGED}
+        summary = json.loads((folder / "runs" / "latest" / "summary.json").read_text())
+        assert summary["wire"].startswith(CHOSEN)
     [(digest, loss)] = ends
     return digest, float(loss)
 
 
-@pytest.mark.parametrize(("comm", "wires"), [("gloo", ("bf16", "int8")), ("byteps", ("bf16",))])
+@pytest.mark.parametrize(("comm", "wires"), [("gloo", ("bf16", "int8", "auto")), ("byteps", ("bf16", "auto"))])
 def test_it_learns_as_with_float32_and_all_workers_have_equal_bits(
     comm: str, wires: tuple[str, ...], tmp_path: Path
 ) -> None:

@@ -242,7 +242,12 @@ env:
             4,
             "cluster.wire: cannot be sent again after a loss over a ring; remove it or elastic.min_workers, or use",
         ),
-        ("cluster:\n  wire: fp16\n  workers: [{}]\n", 2, "cluster.wire: must be one of float32, bf16, int8"),
+        ("cluster:\n  wire: fp16\n  workers: [{}]\n", 2, "cluster.wire: must be one of float32, bf16, int8, auto"),
+        (
+            "mode: observe\ncluster:\n  wire: auto\n  workers: [{}, {}]\n",
+            3,
+            "cluster.wire: needs mode: adapt, as it changes while training runs; mode is observe (got auto)",
+        ),
         ("cluster:\n  servers: 0\n  workers: [{}]\n", 2, "cluster.servers: must be at least 1 (got 0)"),
         ("cluster:\n  servers: []\n  workers: [{}]\n", 2, "cluster.servers: must have at least 1 item"),
         ("cluster:\n  servers: [3]\n  workers: [{}]\n", 2, "cluster.servers[0]: must be a mapping of keys to values"),

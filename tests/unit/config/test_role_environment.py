@@ -53,7 +53,7 @@ def test_all_that_is_wrong_is_told_at_once() -> None:
         "DMLC_NUM_SERVER is '-1'; expected an integer from 1 to 100000",
         "DMLC_PS_ROOT_PORT is '99999'; expected an integer from 1 to 65535",
         "DMLC_PS_ROOT_URI is not set; expected the scheduler's host name or address",
-        "DYNAMIX_WIRE is 'bf8'; expected one of float32, bf16, int8",
+        "DYNAMIX_WIRE is 'bf8'; expected one of float32, bf16, int8, auto",
     ]
 
 

@@ -40,6 +40,10 @@ EVENTS: dict[str, tuple[dict[str, Any], str]] = {
         "iteration 1,300: the loss rises; the weights of iteration 1,280 are back, "
         "and the guard leaves 0.5 of the learning rate",
     ),
+    "wire_changed": (
+        {"iteration": 1041, "wire": "bf16", "reason": "it may do"},
+        "gradients travel as bf16 from iteration 1,041 on: it may do",
+    ),
     "lost": (
         {"role": "worker", "slot": 2, "reason": "was killed by SIGKILL"},
         "worker-2 is lost: was killed by SIGKILL",

@@ -410,6 +410,30 @@ def test_where_workers_wait_for_the_network_the_summary_says_what_fewer_bytes_wo
         assert ("wire" in text) == told
 
 
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ([], "float32 all the time"),
+        ([(41, "bf16")], "bf16 at the end (float32, bf16 from iteration 41: because)"),
+        (
+            [(41, "bf16"), (1082, "int8")],
+            "int8 at the end (float32, bf16 from iteration 41, int8 from iteration 1,082: because)",
+        ),
+        ([(40 * n, "bf16") for n in range(1, 7)], "bf16 at the end (6 changes, bf16 from iteration 240: because)"),
+    ],
+)
+def test_the_wire_that_was_chosen_is_told(folder: RunFolder, changes: list[tuple[int, str]], told: str) -> None:
+    lines = [
+        {"kind": "wire_changed", "time_s": START_S, "rank": 0, "iteration": first, "wire": wire, "reason": "because"}
+        for first, wire in changes
+    ]
+    append(folder.worker_file(0), started(0), window(0, 0, duration_s=1.0, push_pull_s=0.3), *lines)
+    run = config(1)
+    run = run.model_copy(update={"cluster": run.cluster.model_copy(update={"wire": "auto"})})
+    summary = write_summary(folder, run, GOOD)
+    assert f"wire: {told}; workers waited for the network in 30 % of the time" in headline(summary)
+
+
 def test_noise_scale_is_that_of_smoothed_parts(folder: RunFolder) -> None:
     lines = [window(0, n, noise_variance=v, noise_signal=s) for n, (v, s) in enumerate([(100.0, 2.0), (-20.0, 1.0)])]
     append(folder.worker_file(0), started(0), *lines)

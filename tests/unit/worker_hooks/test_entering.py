@@ -266,6 +266,7 @@ HANDOVER = Handover(
     present=[0, 2],
     followed=[],
     newest=None,
+    wire={"state": {"wire": "bf16", "patience": 16}, "is_over": False},
     plans={"held": {"version": 1, "batch_sizes": [4, 4]}},
     entries={"version": 1, "coming": []},
     departures=[[1, 40]],

@@ -30,7 +30,7 @@ def rings(members: int, wire: str) -> Iterator[list[CompressedSums]]:
         exact, *phases = (
             RingGroup(PrefixStore(name, store), rank, members, PATIENCE) for name in ("exact", "scatter", "gather")
         )
-        made[rank] = CompressedSums(CODECS[wire], *phases, exact.sum)
+        made[rank] = CompressedSums(wire, *phases, exact.sum)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("GLOO_SOCKET_IFNAME", "lo")
@@ -55,13 +55,13 @@ def _on_all(calls: list[Callable[[], None]]) -> None:
 def summed(all_sums: list[CompressedSums], values: dict[str, list[torch.Tensor]], begins: list[int]) -> None:
     """All buffers, in flight together; each becomes what its worker gets."""
     works = [
-        [(sums, sums.start(name, buffers[rank], begins[rank])) for name, buffers in values.items()]
+        [sums.start(name, buffers[rank], begins[rank]) for name, buffers in values.items()]
         for rank, sums in enumerate(all_sums)
     ]
-    for sums, work in (one for started in works for one in started):
+    for work in (one for started in works for one in started):
         work.wait(PATIENCE)
         assert work.is_completed() and work.is_success()
-        work.deliver(sums.codec)
+        work.deliver()
 
 
 @pytest.mark.parametrize("wire", CODECS)
@@ -173,10 +173,13 @@ def test_a_wait_ends_at_its_limit_and_fails_when_the_other_worker_is_gone() -> N
         assert work.is_completed() and not work.is_success()
 
 
-def test_small_buffers_travel_as_they_are() -> None:
+def test_small_buffers_and_those_without_codec_travel_as_they_are() -> None:
     with rings(2, "bf16") as [sums, _]:
         sums.declare("a", LEAST_VALUES - 1)
-        assert not sums.takes("a", torch.zeros(1)) and not sums.takes("never declared", torch.zeros(1))
+        sums.declare("b", LEAST_VALUES)
+        assert sums.takes("b", torch.zeros(1))
+        sums.set_wire("b", "float32")
+        assert not any(sums.takes(name, torch.zeros(1)) for name in ("a", "b", "never declared"))
 
 
 @pytest.mark.parametrize(

@@ -82,11 +82,12 @@ def test_a_sum_that_is_complete_when_the_limit_has_passed_is_no_lost_worker() ->
     assert not comm._works
 
 
-def test_a_wire_that_would_send_more_bytes_is_given_up_and_told() -> None:
+@pytest.mark.parametrize(("wire", "hosts"), [("bf16", "a" * 6 + "b" * 6), ("auto", "a" * 16 + "b" * 16)])
+def test_a_wire_that_would_send_more_bytes_is_given_up_and_told(wire: str, hosts: str) -> None:
     comm = GlooComm()
-    comm._compress("bf16", list("aaaaaabbbbbb"))
-    assert comm._compressed is None
-    assert "each of the 6 workers on a host sends by itself" in comm.degradations[0]
+    comm._compress(wire, list(hosts))
+    assert comm._compressed is None and not comm.wires
+    assert f"each of the {len(hosts) // 2} workers on a host sends by itself" in comm.degradations[0]
 
 
 def test_that_gradients_on_a_gpu_are_not_rounded_is_told() -> None:

@@ -99,7 +99,7 @@ def test_the_sum_on_a_host_leaves_emulated_speeds_as_they_are(emulated: bool, wh
 
 
 @pytest.mark.parametrize("comm", ["byteps", "gloo"])
-@pytest.mark.parametrize("wire", ["float32", "bf16", "int8"])
+@pytest.mark.parametrize("wire", ["float32", "bf16", "int8", "auto"])
 def test_workers_know_how_gradients_travel(comm: str, wire: str) -> None:
     specs = plan(comm=comm, cluster={"workers": ({}, {}), "wire": wire})
     assert {name: spec.env["DYNAMIX_WIRE"] for name, spec in specs.items() if "DYNAMIX_WIRE" in spec.env} == {
