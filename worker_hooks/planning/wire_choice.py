@@ -9,10 +9,10 @@ max(r (e + h) - h, 0). So another wire saves at least (1 - r) e, or costs at lea
     narrower   where it saves at least a tenth of T
     back       after its first block, unless it has saved half of what was expected: its T, at the batch B', is compared
                with (T - e) B'/B + e
-    wider      after `patience` blocks, where it costs less than a tenth of T as far as is known. It may cost more: only
+    wider      after some blocks, where it costs less than a tenth of T as far as is known. It may cost more, as only
                trying tells what was hidden. If the narrower wire is worth it, the next block brings that back
 
-Every try in vain doubles the patience until the next one. When the loss rises (loss_watch.py) while gradients are
+Every try in vain doubles the time until the next one. When the loss rises (loss_watch.py) while gradients are
 rounded, float32 comes back for the rest of the run.
 
 All inputs come from the sums, so all workers choose the same after the same sum, without a message. The constants are
@@ -32,7 +32,7 @@ from worker_hooks.planning.loss_watch import LossWatch
 BYTES = {"float32": 4.0, "bf16": 2.0, "int8": 1 + 4 / 256}  # of a value
 BLOCK = 40  # iterations
 LEAST = 0.1  # of T
-_PATIENCE = 8  # blocks
+_NARROWER_WAIT, _WIDER_WAIT = 2, 8  # blocks; a narrower wire in vain costs little, a wider one may cost much
 
 
 class Block(NamedTuple):
@@ -56,14 +56,16 @@ class WireState:
     """The wire in use, and what has been tried.
 
     Attributes:
-        patience: blocks from a try in vain to the next one.
-        narrower_in, wider_in: blocks until a narrower or wider wire may be tried.
+        narrower_wait: blocks from a narrower wire in vain to the next one.
+        wider_wait: blocks from a narrower wire that pays to a look at the wider one.
+        narrower_in, wider_in: blocks that are left of this.
         before: the last block of the wider wire, where the one in use is in its first block.
         looks: the one in use is in its first block after a narrower one.
     """
 
     wire: str = "float32"
-    patience: int = _PATIENCE
+    narrower_wait: int = _NARROWER_WAIT
+    wider_wait: int = _WIDER_WAIT
     narrower_in: int = 0
     wider_in: int = 0
     before: Block | None = None
@@ -80,16 +82,16 @@ def choose_wire(wires: Sequence[str], now: WireState, block: Block) -> tuple[Wir
     if now.before is not None:
         most_s = now.before.lasts_s(block.batch) - now.before.saving_s(wider, now.wire) / 2
         if block.lasted_s > most_s:
-            patience = 2 * now.patience
-            return WireState(wider, patience, narrower_in=patience), f"{now.wire} has not made iterations shorter"
+            back = WireState(wider, 2 * now.narrower_wait, now.wider_wait, narrower_in=now.narrower_wait)
+            return back, f"{now.wire} has not made iterations shorter"
     of_time = 1 / block.lasted_s
     exposed = f"workers wait for the network in {100 * block.exposed_s * of_time:.0f} % of the time"
     if narrower and not now.narrower_in and (saved := block.saving_s(now.wire, narrower) * of_time) >= LEAST:
-        patience = 2 * now.patience if now.looks else now.patience
+        wait = 2 * now.wider_wait if now.looks else now.wider_wait
         why = f"{exposed}, of which {narrower} saves {100 * saved:.0f} % at least"
-        return WireState(narrower, patience, wider_in=patience, before=block), why
+        return WireState(narrower, now.narrower_wait, wait, wider_in=wait, before=block), why
     if wider and not now.wider_in and -block.saving_s(now.wire, wider) * of_time < LEAST:
-        return WireState(wider, now.patience, looks=True), f"{exposed}, so {wider} may do"
+        return WireState(wider, now.narrower_wait, now.wider_wait, looks=True), f"{exposed}, so {wider} may do"
     narrower_in, wider_in = max(now.narrower_in - 1, 0), max(now.wider_in - 1, 0)
     return replace(now, narrower_in=narrower_in, wider_in=wider_in, before=None, looks=False), ""
 
