@@ -1,7 +1,8 @@
 """By which wire gradients travel with `cluster.wire: auto`. Pure.
 
-After every BLOCK iterations, their medians are looked at: T, how long an iteration lasted; e, how long the worker that
-waited least has waited for its sum, which is what the network adds to computing; B, the global batch.
+After every BLOCK iterations, medians of the shorter half of them are looked at, as whatever else a machine does makes
+some longer: T, how long an iteration lasted; e, how long the worker that waited least has waited for its sum, which is
+what the network adds to computing; B, the global batch.
 
 A sum takes e + h, of which computing hides h. In r times the bytes it would take r (e + h), and workers would wait for
 max(r (e + h) - h, 0). So another wire saves at least (1 - r) e, or costs at least as much if it is wider (r > 1).
@@ -32,11 +33,11 @@ from worker_hooks.planning.loss_watch import LossWatch
 BYTES = {"float32": 4.0, "bf16": 2.0, "int8": 1 + 4 / 256}  # of a value
 BLOCK = 40  # iterations
 LEAST = 0.1  # of T
-_NARROWER_WAIT, _WIDER_WAIT = 2, 8  # blocks; a narrower wire in vain costs little, a wider one may cost much
+_NARROWER_WAIT, _WIDER_WAIT = 1, 8  # blocks; a narrower wire in vain costs little, a wider one may cost much
 
 
 class Block(NamedTuple):
-    """Medians of iterations under one wire."""
+    """Of an iteration, or medians of iterations under one wire."""
 
     lasted_s: float
     exposed_s: float
@@ -146,7 +147,8 @@ class WireChoice:
         self._seen.append(Block(lasted_s, exposed_s, batch))
         if len(self._seen) < BLOCK:
             return ""
-        block = Block(*map(statistics.median, zip(*self._seen, strict=True)))
+        shorter = sorted(self._seen)[: BLOCK // 2]
+        block = Block(*map(statistics.median, zip(*shorter, strict=True)))
         self._state, reason = choose_wire(self._wires, self._state, block)
         self._begin_block()
         self._skips = bool(reason)

@@ -68,10 +68,20 @@ def test_a_wire_that_does_not_pay_is_left_after_a_block_and_tried_less_and_less_
     link.coding_s = 0.5
     assert wires(link.trains(3)) == ["bf16", "float32"]
     assert link.reasons[-1] == "bf16 has not made iterations shorter"
-    tries = link.trains(60)
+    tries = link.trains(30)
     assert wires(tries) == ["bf16", "float32"] * 4
     at = [iteration for iteration, wire in link.changes if wire == "bf16"]
-    assert [round((later - earlier) / BLOCK) for earlier, later in itertools.pairwise(at)] == [4, 6, 10, 18]
+    assert [round((later - earlier) / BLOCK) for earlier, later in itertools.pairwise(at)] == [3, 4, 6, 10]
+
+
+def test_other_work_of_the_machine_in_half_of_a_block_does_not_count() -> None:
+    link = Link(sum_s=6.0)
+    link.trains(1.3)
+    link.compute_s = 10.0
+    link.trains(0.5)
+    link.compute_s = 1.0
+    link.trains(0.3)
+    assert wires(link.changes) == ["bf16", "int8"]
 
 
 def test_where_the_link_is_fast_again_float32_comes_back() -> None:
