@@ -120,9 +120,9 @@ def test_a_loss_that_rises_ends_it_for_the_run() -> None:
 
 def test_a_loss_that_rises_with_float32_is_not_of_the_wire() -> None:
     link = Link(sum_s=0.1)
-    assert not link.trains(5) and not link.trains(5, loss=2.0)
+    assert not link.trains(5) and not link.trains(1, loss=2.0)
     link.sum_s = 6.0
-    assert wires(link.trains(3)) == ["bf16", "int8"]
+    assert wires(link.trains(3, loss=2.0)) == ["bf16", "int8"]
 
 
 def test_the_guard_of_the_learning_rate_counts_too() -> None:
