@@ -39,7 +39,8 @@ WIDE = PLAIN.replace("64", "512")  # its gradient has pieces on every server, mo
 DOUBLE = PLAIN.replace("20), torch", "20).double(), torch").replace(
     "torch.nn.Linear(64, 4))", "torch.nn.Linear(64, 4)).double()"
 )
-TOLERANCE = {"float32": 1e-5, "bf16": 1e-2, "int8": 5e-2, "auto": 5e-2}  # by what is on the wire; a server's errors go with it
+# By what is on the wire; the errors of a lost server go with it.
+TOLERANCE = {"float32": 1e-5, "bf16": 1e-2, "int8": 5e-2, "auto": 5e-2}
 # processes(word) for a script: those of this run with this word in their environment or command line.
 _PROCESSES = """\
 import glob, os, signal, time
