@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch import nn
 from torch._functorch import eager_transforms, vmap
+from torch.autograd.graph import get_gradient_edge
 
 from worker_hooks.torch import compiled
 
@@ -22,11 +23,14 @@ _ABOUT = {
     *(getattr(torch.Tensor, name).__get__ for name in ("shape", "dtype", "device", "layout", "requires_grad", "ndim")),
     *(getattr(torch.Tensor, name) for name in ("size", "dim", "numel", "element_size", "is_floating_point")),
 }  # what they tell no step changes
-_TRANSFORMS = (  # each begins with one of these
+_UNSEEN = (  # each transform begins with one of these; modules of torch.jit have weights in C++, and graphs all at once
     *((eager_transforms, f"_{kind}_increment_nesting") for kind in ("grad", "jvp", "func")),
     (vmap, "_vmap_increment_nesting"),
+    (torch.jit._recursive, "create_script_module"),
+    (torch, "compile"),
 )
-_USERS = 2  # of the memory of a weight: the parameter, and what is kept here of it
+_FAST = (nn.MultiheadAttention, nn.TransformerEncoder, nn.TransformerEncoderLayer)
+_USERS = 2  # of a weight: the parameter, and its node in graphs; of its memory: the weight, and what is kept here
 
 _owners: dict[torch.Tensor, LateWeights] = {}
 _undo: list[Callable[[], object]] = []
@@ -41,7 +45,11 @@ class LateWeight(nn.Parameter):
         if func in _ABOUT:
             with torch._C.DisableTorchFunctionSubclass():
                 return func(*args, **kwargs)
-        _wait_for(_tensors_in((args, kwargs)))
+        found = list(_tensors_in((args, kwargs)))
+        _wait_for(found)
+        if LateWeight in map(type, found):  # a signal has come in the middle of its step
+            with torch._C.DisableTorchFunctionSubclass():
+                return func(*args, **kwargs)
         return func(*args, **kwargs)
 
 
@@ -52,6 +60,7 @@ class LateWeights:
         """`read` gets a weight that somebody is about to read, and makes its step."""
         self.read = read
         self._memory: dict[torch.Tensor, torch.UntypedStorage] = {}
+        self._nodes: dict[torch.Tensor, Any] = {}  # which add gradients to weights; none: of frozen ones
 
     def refusal(self, parameters: Iterable[nn.Parameter]) -> str:
         """Why somebody might read one of these weights unseen, for people; empty: nobody can."""
@@ -59,7 +68,7 @@ class LateWeights:
             return "torch.compile reads weights unseen"
         for parameter in parameters:
             memory = self._memory.get(parameter)
-            if memory is None or memory.is_shared() or torch._C._storage_Use_Count(memory._cdata) != _USERS:
+            if memory is None or memory.is_shared() or not self._is_alone(parameter, memory):
                 self._memory.pop(parameter, None)
                 del memory
                 if reason := self._look(parameter):
@@ -75,10 +84,20 @@ class LateWeights:
         memory = parameter.untyped_storage()
         if memory.is_shared():
             return "weights are in memory that other processes may read"
-        if torch._C._storage_Use_Count(memory._cdata) != _USERS:
-            return "the script knows the memory of weights by other tensors or arrays, and may read them unseen"
+        with torch.inference_mode(False):
+            self._nodes[parameter] = get_gradient_edge(parameter).node if parameter.requires_grad else None
+        if not self._is_alone(parameter, memory):
+            return "the script knows weights by other tensors, arrays or modules of torch.jit, and may read them unseen"
         self._memory[parameter] = memory
         return ""
+
+    def _is_alone(self, parameter: Any, memory: torch.UntypedStorage) -> bool:
+        """Whether the parameter is all by which this weight can be read. `memory`: of the weight."""
+        node = self._nodes[parameter]
+        if node is not None and node.variable is not parameter:
+            return False  # torch.utils.swap_tensors
+        users = _USERS if node is not None else _USERS - 1
+        return parameter._use_count() == users and torch._C._storage_Use_Count(memory._cdata) == _USERS
 
     def begin(self, parameters: Iterable[nn.Parameter]) -> None:
         """These are late from now on."""
@@ -99,7 +118,7 @@ class LateWeights:
 
 def _open() -> None:
     _undo.append(nn.modules.module.register_module_forward_pre_hook(_before_forward).remove)
-    for place, name in _TRANSFORMS:
+    for place, name in _UNSEEN:
         _wrap(place, name)
 
 
@@ -111,9 +130,9 @@ def _close() -> None:
 def _wrap(place: Any, name: str) -> None:
     original = getattr(place, name)
 
-    def wait_and_call(*args: Any) -> Any:
+    def wait_and_call(*args: Any, **kwargs: Any) -> Any:
         _wait_for_all()
-        return original(*args)
+        return original(*args, **kwargs)
 
     setattr(place, name, wait_and_call)
     _undo.append(lambda: setattr(place, name, original))
@@ -122,6 +141,8 @@ def _wrap(place: Any, name: str) -> None:
 def _before_forward(module: nn.Module, _: Any) -> None:
     if isinstance(module, torch.jit.ScriptModule):
         _wait_for_all()
+    elif isinstance(module, _FAST) and not module.training:  # with late weights it would compute otherwise
+        _wait_for(module.parameters())
     elif module._parameters:
         _wait_for(module._parameters.values())
 

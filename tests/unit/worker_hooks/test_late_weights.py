@@ -91,6 +91,13 @@ def saved(model: Model) -> bytes:
     return file.getvalue()
 
 
+def saved_script(module: nn.Module) -> list[torch.Tensor]:
+    file = io.BytesIO()
+    torch.jit.save(torch.jit.script(module), file)
+    file.seek(0)
+    return list(torch.jit.load(file).state_dict().values())
+
+
 READERS: dict[str, Callable[[Model], Any]] = {
     "forward": lambda model: model(torch.ones(1, 5)),
     "loss with weights": lambda model: sum(p.square().sum() for p in model.parameters()),
@@ -119,6 +126,7 @@ READERS: dict[str, Callable[[Model], Any]] = {
     "float64": lambda model: list(model.double().float().parameters()),
     "traced": lambda model: torch.jit.trace(model.first, torch.ones(1, 5))(torch.ones(1, 5)),
     "scripted": lambda model: torch.jit.script(model.first)(torch.ones(1, 5)),
+    "scripted, saved": lambda model: saved_script(model.first),
     "iterated": lambda model: [float(one) for one in model.own],
     "in_thread": in_thread,
     "in_child": in_child,
@@ -194,13 +202,22 @@ def keep_view(model: Model) -> Any:
     return model.own.data[:1]
 
 
+def keep_script(model: Model) -> Any:
+    return torch.jit.script(model.first)
+
+
 def share(model: Model) -> None:
     model.share_memory()
 
 
 @pytest.mark.parametrize(
     ("prepare", "reason"),
-    [(keep_array, "by other tensors"), (keep_view, "by other tensors"), (share, "other processes")],
+    [
+        (keep_array, "by other tensors"),
+        (keep_view, "by other tensors"),
+        (keep_script, "modules of torch.jit"),
+        (share, "other processes"),
+    ],
 )
 def test_where_weights_may_be_read_unseen_the_step_is_made_at_once(
     prepare: Callable[[Model], Any], reason: str
@@ -234,3 +251,38 @@ def test_compiled_models_are_not_late(monkeypatch: pytest.MonkeyPatch) -> None:
     training.backward(loss_of(model))
     optimizer.step()
     assert not training.late and "torch.compile" in training.told[0]
+
+
+def test_whoever_compiles_after_a_step_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    compiled_models: list[nn.Module] = []
+    monkeypatch.setattr(torch, "compile", compiled_models.append)
+    model = Model()
+    training = LateTraining(model)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    training.hook(optimizer)
+    training.backward(loss_of(model))
+    optimizer.step()
+    assert training.late
+    torch.compile(model)
+    assert not training.late and compiled_models == [model]
+
+
+@pytest.mark.parametrize("layers", [1, 2])
+def test_attention_in_an_evaluation_is_computed_as_without_late_weights(layers: int) -> None:
+    """Torch has other kernels for it, which it leaves out where weights have a class of their own."""
+    found = []
+    for late in (False, True):
+        torch.manual_seed(0)
+        layer = nn.TransformerEncoderLayer(8, 2, 16, dropout=0.0, batch_first=True)
+        model = layer if layers == 1 else nn.TransformerEncoder(layer, layers)
+        optimizer, x = torch.optim.SGD(model.parameters(), lr=0.1), torch.rand(3, 6, 8)
+        training = LateTraining(model)
+        if late:
+            training.hook(optimizer)
+        training.backward(model(x).square().sum())
+        optimizer.step()
+        assert bool(training.late) == late
+        model.eval()
+        with torch.no_grad():
+            found.append(model(x))
+    assert torch.equal(*found)
