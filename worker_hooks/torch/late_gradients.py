@@ -11,6 +11,7 @@ from __future__ import annotations
 import functools
 import sys
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -106,9 +107,10 @@ class LateGradients(LateBuckets):
 
     def drops(self, parameters: Iterable[torch.Tensor]) -> None:
         """The script drops the gradients of these parameters."""
-        for parameter in parameters:
-            if parameter in self.held and self.bucket_of(parameter) in self.due:
-                set_gradient(parameter, None)
+        with self.arriving:
+            for parameter in parameters:
+                if parameter in self.held and self.bucket_of(parameter) in self.due:
+                    set_gradient(parameter, None)
 
     def _weight_is_read(self, weight: torch.Tensor) -> None:
         bucket = self.bucket_of(weight)
@@ -131,24 +133,27 @@ def set_gradient(tensor: torch.Tensor, gradient: torch.Tensor | None) -> None:
         _GRAD.__set__(tensor, gradient)
 
 
-def _see(tensor: torch.Tensor, sets: bool = False) -> None:
-    for one in tuple(_watching):
-        one.sees(tensor, sets)
+def _see(tensor: torch.Tensor, sets: bool) -> ExitStack:
+    """While the result is open, no other thread makes a step with the gradient of this tensor."""
+    with ExitStack() as locks:
+        for one in tuple(_watching):
+            locks.enter_context(one.arriving)
+            one.sees(tensor, sets)
+        return locks.pop_all()
 
 
 def _get(tensor: torch.Tensor) -> Any:
-    _see(tensor)
-    return gradient_of(tensor)
+    with _see(tensor, sets=False):
+        return gradient_of(tensor)
 
 
 def _set(tensor: torch.Tensor, value: Any) -> None:
-    _see(tensor, sets=True)
-    set_gradient(tensor, value)
+    with _see(tensor, sets=True):
+        set_gradient(tensor, value)
 
 
 def _delete(tensor: torch.Tensor) -> None:
-    _see(tensor, sets=True)
-    with torch._C.DisableTorchFunctionSubclass():
+    with _see(tensor, sets=True), torch._C.DisableTorchFunctionSubclass():
         _GRAD.__delete__(tensor)
 
 

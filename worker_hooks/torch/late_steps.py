@@ -8,9 +8,11 @@ is made later, with the settings of that call.
 
 from __future__ import annotations
 
+import copy
 import inspect
+import sys
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
     from worker_hooks.torch.late_gradients import LateGradients
 
 _NAMES = "Adadelta Adafactor Adagrad Adam AdamW Adamax ASGD Muon NAdam RAdam RMSprop Rprop SGD"
+_HAVE_STATE = {dict, defaultdict, torch.Tensor}
 _PLAIN = (torch.Tensor, torch.nn.Parameter)
 KNOWN = {found for name in _NAMES.split() if (found := getattr(torch.optim, name, None))}  # torch 2.4 lacks some
 
@@ -41,6 +44,7 @@ class LateSteps:
         self._optimizer, self._sums, self._late = optimizer, sums, late
         self._begun: list[torch.nn.Parameter] = []  # parameters that `step()` is to leave alone
         self._due = 0  # buckets whose part of the step is to come
+        self._known = 0  # states before the step
         self._states: LateStates | None = None  # in the place of the optimizer's, while some are
 
     def begin(self) -> None:
@@ -56,6 +60,7 @@ class LateSteps:
         for bucket in self._late.due_buckets():
             if not bucket.in_place:  # only its sum shows which gradients there are
                 self._sums.arrive(bucket)
+        self._known = len(self._optimizer.state)
         for bucket, groups in self._parts():
             stepped = [parameter for group in groups for parameter in group["params"]]
             for parameter in stepped:
@@ -99,31 +104,40 @@ class LateSteps:
         """A part of a step: its sum is there."""
         optimizer, late = self._optimizer, self._late
         parameters = [parameter for group in groups for parameter in group["params"]]
-        late.weights.end(parameters)
         shown = [gradient_of(parameter) for parameter in parameters]
-        states, whole = optimizer.state, optimizer.param_groups
         for parameter in parameters:
             set_gradient(parameter, late.held.pop(parameter))
-        optimizer.param_groups = groups
-        if self._states is not None:
-            optimizer.state = self._states.real
+        part = object.__new__(type(optimizer))  # the script's own stays as it is for its other threads
+        states = optimizer.state if self._states is None else self._states.real
+        part.__dict__ = vars(optimizer) | {"param_groups": groups, "state": states}
         try:
             with _plain_torch():
-                inspect.unwrap(type(optimizer).step)(optimizer)  # without hooks, and what dynamo wants around a step
+                inspect.unwrap(type(optimizer).step)(part)  # without hooks, and what dynamo wants around a step
         finally:
-            optimizer.state, optimizer.param_groups = states, whole
             for parameter, gradient in zip(parameters, shown, strict=True):
                 set_gradient(parameter, gradient)
+            late.weights.end(parameters)
             self._due -= 1
             if not self._due and self._states is not None:
+                self._order(self._states.real)
                 if optimizer.state is self._states:  # the script has loaded no other
                     optimizer.state = self._states.real
                 self._states = None
 
+    def _order(self, states: Any) -> None:
+        """States that the parts have made come in the order of the parameters, as one step makes them."""
+        if made := set(list(states)[self._known :]):
+            for group in self._optimizer.param_groups:
+                for parameter in group["params"]:
+                    if parameter in made:
+                        states[parameter] = states.pop(parameter)
+
 
 def _as_now(group: dict[str, Any], parameters: list[Any]) -> dict[str, Any]:
     """The settings of the group, whatever schedules do with them later, for these parameters."""
-    settings = {name: value.clone() if isinstance(value, torch.Tensor) else value for name, value in group.items()}
+    settings = {
+        name: value.clone() if isinstance(value, torch.Tensor) else copy.copy(value) for name, value in group.items()
+    }
     return settings | {"params": parameters}
 
 
@@ -166,9 +180,9 @@ def _forward(name: str) -> Callable[..., Any]:
 
 
 for _name in (
-    *("__contains__", "__delitem__", "__eq__", "__getitem__", "__ior__", "__iter__", "__len__", "__ne__", "__or__"),
-    *("__reduce_ex__", "__repr__", "__reversed__", "__ror__", "__setitem__", "clear", "copy", "get", "items", "keys"),
-    *("pop", "popitem", "setdefault", "update", "values"),
+    *("__contains__", "__copy__", "__delitem__", "__eq__", "__getitem__", "__ior__", "__iter__", "__len__", "__ne__"),
+    *("__or__", "__reduce_ex__", "__repr__", "__reversed__", "__ror__", "__setitem__", "clear", "copy", "get", "items"),
+    *("keys", "pop", "popitem", "setdefault", "update", "values"),
 ):
     setattr(LateStates, _name, _forward(_name))
 
@@ -183,12 +197,34 @@ def refusal(optimizer: torch.optim.Optimizer) -> str:
     parameters = [one for group in optimizer.param_groups for one in group["params"]]
     if len({one.device.type for one in parameters}) > 1 or any(type(one) not in _PLAIN for one in parameters):
         return f"{name} has parameters of several kinds, and chooses by all of them how it computes"
+    if len(set(map(id, parameters))) < len(parameters):
+        return f"{name} has a parameter twice"
     hooks = [*optimizer._optimizer_step_pre_hooks.values(), *optimizer._optimizer_step_post_hooks.values()]
     hooks += [*torch_optimizer._global_optimizer_pre_hooks.values()]
     hooks += [*torch_optimizer._global_optimizer_post_hooks.values()]
     if any(not _is_own(hook) for hook in hooks):
         return f"{name} has hooks of the script, which may look at all parameters"
-    return ""
+    return _known_states(optimizer)
+
+
+def _known_states(optimizer: torch.optim.Optimizer) -> str:
+    """Why somebody might read states unseen; empty: nobody else has them."""
+    states = optimizer.state
+    users = [_most_users([states]) - 2, _most_users(states.values())]  # the optimizer and this function know it, too
+    users += [_most_users(one.values()) for one in states.values()]
+    return (
+        f"the script knows states of {type(optimizer).__name__} by other names, and may read them unseen"
+        if max(users) > _USERS
+        else ""
+    )
+
+
+def _most_users(found: Iterable[Any]) -> int:
+    """How many know the one of these dictionaries and tensors that most know."""
+    return max((sys.getrefcount(one) for one in found if type(one) in _HAVE_STATE), default=0)
+
+
+_USERS = _most_users({0: torch.empty(0)}.values())  # of one that nobody else knows
 
 
 def _is_own(hook: Any) -> bool:
