@@ -31,6 +31,7 @@ _UNSEEN = (  # each transform begins with one of these; modules of torch.jit hav
 )
 _FAST = (nn.MultiheadAttention, nn.TransformerEncoder, nn.TransformerEncoderLayer)
 _USERS = 2  # of a weight: the parameter, and its node in graphs; of its memory: the weight, and what is kept here
+_TELLS_USERS = hasattr(torch.Tensor, "_use_count")  # versions before do not
 
 _owners: dict[torch.Tensor, LateWeights] = {}
 _undo: list[Callable[[], object]] = []
@@ -66,6 +67,8 @@ class LateWeights:
         """Why somebody might read one of these weights unseen, for people; empty: nobody can."""
         if compiled.is_used():
             return "torch.compile reads weights unseen"
+        if not _TELLS_USERS:
+            return f"torch {torch.__version__} does not tell who knows a weight"
         for parameter in parameters:
             memory = self._memory.get(parameter)
             if memory is None or memory.is_shared() or not self._is_alone(parameter, memory):

@@ -88,9 +88,9 @@ def stopped_worker(plane: str) -> Callable[[Machine], Figures]:
     return run
 
 
-def equal_to_one_process(plane: str, mode: str, tolerance: float) -> Callable[[Machine], Figures]:
+def equal_to_one_process(plane: str, mode: str, tolerance: float, settings: str = "") -> Callable[[Machine], Figures]:
     def run(machine: Machine) -> Figures:
-        workers = trained(machine, plane, mode)
+        workers = trained(machine, plane, mode, settings=settings)
         figures = {"difference": workers[0]["difference"], "skipped_steps": workers[0]["skipped_steps"]}
         if len({one["digest"] for one in workers}) > 1:
             raise CheckFailed("the weights of the workers differ", figures)
@@ -224,6 +224,11 @@ CHECKS: tuple[Check, ...] = (
         "training",
         "Uneven batches in float64 give the weights of one process.",
         lambda plane: equal_to_one_process(plane, "train", EXACT),
+    ),
+    *_on_both(
+        "overlap",
+        "`overlap: next_forward` gives the weights of one process; weights on a GPU wait for all sums.",
+        lambda plane: equal_to_one_process(plane, "train", EXACT, "overlap: next_forward\nbucket_bytes: 4096\n"),
     ),
     *_on_both(
         "mixed precision",

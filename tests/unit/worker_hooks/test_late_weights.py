@@ -17,7 +17,7 @@ from torch.nn.utils import parameters_to_vector
 from torch.optim.swa_utils import AveragedModel
 
 from tests.unit.worker_hooks.late_exchange import LateTraining
-from worker_hooks.torch import compiled
+from worker_hooks.torch import compiled, late_weights
 from worker_hooks.torch.late_weights import LateWeight, _owners, _undo
 
 
@@ -242,15 +242,19 @@ def test_where_weights_may_be_read_unseen_the_step_is_made_at_once(
     assert all(map(torch.equal, model.parameters(), plain.parameters()))
 
 
-def test_compiled_models_are_not_late(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compiled, "is_used", lambda: True)
+@pytest.mark.parametrize("why", ["torch.compile", "does not tell who knows"])
+def test_where_torch_does_not_tell_who_reads_weights_none_is_late(why: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    if why == "torch.compile":
+        monkeypatch.setattr(compiled, "is_used", lambda: True)
+    else:
+        monkeypatch.setattr(late_weights, "_TELLS_USERS", False)
     model = Model()
     training = LateTraining(model)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     training.hook(optimizer)
     training.backward(loss_of(model))
     optimizer.step()
-    assert not training.late and "torch.compile" in training.told[0]
+    assert not training.late and why in training.told[0]
 
 
 def test_whoever_compiles_after_a_step_waits(monkeypatch: pytest.MonkeyPatch) -> None:
