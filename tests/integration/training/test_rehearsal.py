@@ -40,7 +40,7 @@ run.close()
 """
 WITHOUT_ARBITRATOR = """
 from dynamix_ps.rehearsal.session import RehearsedSession
-RehearsedSession._connect = lambda session, plan: None  # the test hands out the plans
+RehearsedSession._connect = lambda session, plan, work: None  # the test hands out the plans
 """
 CLUSTER = """
 batch: {min: 4, max: 64}

@@ -27,7 +27,7 @@ def neighbours(rank: int = 0, leads: bool = True, followed: bool = True) -> Any:
     """The other parts of a training. `followed`: newcomers may follow its sums."""
     training = MagicMock()
     training.session.workers.here = range(rank, rank + 1)
-    training.session.account.trainings = 1
+    training.session.account.trainings, training.plans.wire = 1, None
     training.session.settings.guards_rate, training.session.settings.config.elastic.min_workers = False, 1
     training.session.comm.sends_again = followed
     training.session.member.offered.return_value = {1: NEWCOMER}
