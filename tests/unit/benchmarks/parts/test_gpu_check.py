@@ -120,7 +120,7 @@ Workers = list[dict[str, Any]]
 def with_workers(monkeypatch: pytest.MonkeyPatch, workers: Workers, code: int = 0, output: str = "") -> None:
     """Workers that end like this, in place of real ones."""
     monkeypatch.setattr(gpu_checks, "launch", lambda *_: (code, output, workers))
-    monkeypatch.setattr(gpu_checks, "trained", lambda *_: workers)
+    monkeypatch.setattr(gpu_checks, "trained", lambda *_, settings="": workers)
 
 
 def refused(check: Callable[[Machine], Figures]) -> str:
