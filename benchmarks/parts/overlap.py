@@ -2,12 +2,12 @@
 
     python -m benchmarks.parts.overlap --json FILE      as root: hosts are network namespaces
 
-Workers on hosts of their own, each with a server, over slow links. In blocks that alternate within the same
-processes: `alone`, an iteration that exchanges nothing; `sum`, the sum of the gradient at once while nothing computes;
-`ours`, the exchange of the hook; `next`, the same with
-`overlap: next_forward`; `large`, in buckets as on a fast link; `bf16` and `int8`, with `cluster.wire`; `gloo`, torch's
-DistributedDataParallel. The time of a block is that of its slowest worker. A case is MODEL:BATCH, or
-waiting-MODEL:RATIO: its layers wait instead of computing, and its sum takes RATIO times as long.
+Workers on hosts of their own, each with a server, over slow links. In blocks that alternate within the same processes:
+`alone`, an iteration that exchanges nothing; `sum`, the sum of the gradient at once while nothing computes; `ours`, the
+exchange of the hook; `next`, the same with `overlap: next_forward`; `large`, in buckets as on a fast link; `bf16` and
+`int8`, with `cluster.wire`; `gloo`, torch's DistributedDataParallel. The time of a block is that of its slowest worker.
+A case is MODEL:BATCH, or waiting-MODEL:RATIO: its layers wait instead of computing, and its sum takes RATIO times as
+long.
 
 `exposed` is `ours` over the larger of `alone` and `sum`: 1 means that the shorter part is hidden behind the longer one.
 `next_exposed` is the same of `next`.

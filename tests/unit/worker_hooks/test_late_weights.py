@@ -120,6 +120,10 @@ READERS: dict[str, Callable[[Model], Any]] = {
     "dual": lambda model: torch.func.jvp(lambda own: own * 2, (model.own,), (torch.ones(3),)),
     "function": lambda model: Twice.apply(model.own),
     "copied into": lambda model: torch.zeros(3).copy_(model.own.detach()),
+    "frozen": lambda model: model.own.requires_grad_(False).requires_grad_(True),
+    "frozen by the attribute": lambda model: (
+        setattr(model.own, "requires_grad", False) or model.own.requires_grad_(True)
+    ),
     "changed": lambda model: nn.init.constant_(model.own, 0.5),
     "clamped": lambda model: model.own.data.clamp_(max=0.9),
     "data set": set_data,
