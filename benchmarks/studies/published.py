@@ -46,8 +46,18 @@ from benchmarks.studies.kept_rows import read_rows
 from benchmarks.studies.language_models import gpt_cells, gpt_page
 from benchmarks.studies.membership.spot import answer as spot_answer
 from benchmarks.studies.rehearsed_cells import Cell, Name, Table, outcome_of
-from benchmarks.suite.contenders import BY_HAND
-from benchmarks.suite.statistics import OURS, STATIC, Race, difference, final_value, relative_time
+from benchmarks.suite.contenders import BY_HAND, DDP, DDP_BY_HAND
+from benchmarks.suite.statistics import (
+    OURS,
+    STATIC,
+    Race,
+    difference,
+    final_value,
+    races,
+    ratio,
+    relative_time,
+    seconds_per_sample,
+)
 from benchmarks.suite.tables import read_tables
 from dynamix_ps.exit_codes import exit_code_of
 from dynamix_ps.rehearsal.outcome import RehearsalOutcome
@@ -84,8 +94,11 @@ def tables() -> dict[Path, list[str]]:
     """The blocks between the marks of each page."""
     answers = agent_answers(RESULTS)
     return {
-        README: [f"{markdown(_first_columns(answers.rows()))}\n"],
-        RESULTS_PAGE: [f"{markdown(rows)}\n" for rows in (answers.rows(), bed_rows(RESULTS), network_rows(RESULTS))],
+        README: [f"{markdown(rows)}\n" for rows in (_first_columns(answers.rows()), ddp_rows(RESULTS))],
+        RESULTS_PAGE: [
+            f"{markdown(rows)}\n"
+            for rows in (answers.rows(), bed_rows(RESULTS), ddp_rows(RESULTS), network_rows(RESULTS))
+        ],
     }
 
 
@@ -193,9 +206,9 @@ def bed_agreements(results: Path) -> list[Agreement]:
 
 
 def _first_columns(rows: Sequence[Row]) -> list[Row]:
-    """Of README: times, and nothing of `goodput`."""
+    """Of README: times, and of the clusters on which `ppo` is compared with its model only the quiet ones."""
     shown = ("clusters", "who over whom", "time")
-    return [{name: row[name] for name in shown} for row in rows if "goodput" not in row["who over whom"]]
+    return [{name: row[name] for name in shown} for row in rows if "`ppo`" in row["who over whom"]]
 
 
 def bed_rows(results: Path) -> list[Row]:
@@ -204,6 +217,17 @@ def bed_rows(results: Path) -> list[Row]:
     return [
         {"scenario": title} | {told: found[scenario, name] for name, told in CONTENDERS_ON_BED.items()}
         for scenario, title in BED.items()
+    ]
+
+
+def ddp_rows(results: Path) -> list[Row]:
+    """Seconds per sample beside torch's DDP, on the bed."""
+    folder = results / "beside-ddp"
+    (race,) = races(read_tables(folder))
+    rivals = {"equal sizes": DDP, "sizes by hand": DDP_BY_HAND}
+    return [
+        {"`ppo` over torch's DDP": title, "seconds per sample": interval(ratio(race, OURS, rival, seconds_per_sample))}
+        for title, rival in rivals.items()
     ]
 
 
