@@ -135,6 +135,7 @@ class Adapter(ABC):
     framework: ClassVar[str]
     framework_version: ClassVar[str]
     checkpoint_suffix: ClassVar[str]
+    ends_early: ClassVar[bool] = False  # a backward pass may end before it has all rows of a batch
     survives_lack_of_memory: ClassVar[bool] = False  # an allocation that fails is an error like others
     computes_for_several: ClassVar[bool] = False  # workers in one process
 
@@ -211,6 +212,10 @@ class Adapter(ABC):
     def has_mixed_gradients(self) -> bool:
         """Whether a backward outside run.backward() has added to gradients that are in a sum already."""
         return False
+
+    def has_gradients(self) -> bool:
+        """Whether parameters have a gradient other than zero."""
+        return True
 
     def drop_summed_gradients(self) -> bool:
         """Gradients that are in a sum already count for nothing on this worker. Returns whether there are some."""

@@ -115,6 +115,7 @@ def config_of(
         comm=workload.comm,
         cluster=Cluster(
             host=placement.host,
+            wire=chosen.wire,
             servers=placement.servers,
             workers=tuple(
                 WorkerSection(batch=size, speed=cores) for size, cores in zip(first, scenario.cores, strict=True)

@@ -13,6 +13,7 @@ import difflib
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 from dynamix_ps.apportion import apportion
 from dynamix_ps.config.schema import LbBsp, Pid, PolicySection, Ppo, Safety
@@ -25,6 +26,7 @@ RULES_TUNED = "rules and constants: nineteen attempts judged on the proof grid (
 OURS_TUNED = f"{TRAINED}; {RULES_TUNED}"
 BY_HAND = "by-hand"
 DDP, DDP_BY_HAND = "ddp", "ddp-by-hand"
+DEADLINE, WIRE_AUTO = "-deadline", "-wire-auto"
 NO_SAFETY_NET = Safety(enabled=False)
 
 
@@ -39,6 +41,7 @@ class Contender:
     batch: int | None = None  # every worker's size from the first window on; None: the policy's
     by_speed: bool = False  # first sizes in proportion to the workers' speeds; their sum stays
     lr_factor: float = 1.0  # on the workload's learning rate
+    wire: Literal["float32", "auto"] = "float32"
     over_ddp: bool = False  # torch's DistributedDataParallel over gloo, without our hook; sizes stay as they are
 
     def first_sizes(self, sizes: Sequence[int], speeds: Sequence[float], least: int, most: int) -> tuple[int, ...]:
@@ -166,9 +169,14 @@ CONTENDERS = {
 def contender(name: str) -> Contender:
     """One of CONTENDERS, `static-N`: every worker keeps N samples, or `static-N-xF`: with F times the learning rate.
 
+    `NAME-deadline` is one of these with `policy.deadline: auto`, `NAME-wire-auto` with `cluster.wire: auto`.
+
     Raises:
         ConfigError: there is none of this name.
     """
+    for ending in (DEADLINE, WIRE_AUTO):
+        if (plain := name.removesuffix(ending)) != name:
+            return _with(contender(plain), ending)
     fixed = re.fullmatch(r"static-([1-9][0-9]*)(?:-x([0-9]+|[0-9]*\.[0-9]+))?", name)
     if fixed and float(fixed[2] or 1) > 0:
         return dataclasses.replace(CONTENDERS["static"], batch=int(fixed[1]), lr_factor=float(fixed[2] or 1))
@@ -177,3 +185,11 @@ def contender(name: str) -> Contender:
         hint = f"; did you mean {close[0]!r}?" if close else ""
         raise ConfigError(f"contender {name!r}: expected static-N or one of {', '.join(CONTENDERS)}{hint}")
     return CONTENDERS[name]
+
+
+def _with(own: Contender, ending: str) -> Contender:
+    if own.over_ddp:
+        raise ConfigError(f"contender ...{ending}: DistributedDataParallel has none; take one of ours")
+    if ending == WIRE_AUTO:
+        return dataclasses.replace(own, wire="auto")
+    return dataclasses.replace(own, policy=own.policy.model_copy(update={"deadline": "auto"}))

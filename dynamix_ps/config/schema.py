@@ -375,6 +375,12 @@ class PolicySection(_Section):
     That run begins with sizes by these speeds, with the global batch of the first sizes. If the first second of
     training contradicts the speeds, it goes back to the first sizes. Only for policies that measure speeds.
     """
+    deadline: Literal["off", "auto"] | Annotated[float, Field(gt=1, le=10)] = "off"
+    """When a worker that is late in an iteration ends its backward pass: as a factor on the usual time of the slowest.
+
+    It sends what it has, and the rest of its samples comes again. `auto`: 1.15. `off`: all wait for it. Only where a loss
+    is the mean over the samples of a batch, in torch and over a data set; other scripts are left alone, and told so.
+    """
     pid: Pid = Pid()
     """Only for `pid`."""
     lbbsp: LbBsp = LbBsp()
@@ -390,8 +396,8 @@ class PolicySection(_Section):
 
     @property
     def own_keys(self) -> tuple[str, ...]:
-        """The keys of this section that only the policy of this name takes."""
-        return entry_of(self.name).keys
+        """The keys of this section that the policy of this name takes, beside its name."""
+        return ("deadline", *entry_of(self.name).keys)
 
     @property
     def foreign_keys(self) -> tuple[str, ...]:

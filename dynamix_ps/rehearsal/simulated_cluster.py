@@ -164,6 +164,9 @@ class SimulatedWatch:
     def compute_so_far_s(self) -> float:
         return 0.0
 
+    def own_so_far_s(self) -> float:
+        return 0.0
+
     @contextmanager
     def paused(self) -> Iterator[None]:
         """Evaluations take no time."""

@@ -92,6 +92,8 @@ class IterationInFlight:
     rate: StepRate = StepRate()  # of the last step
     weight: float = 0.0  # this process's share of the present batch
     missing: Collection[int] = ()  # workers that were to be in the coming sum, and are not
+    left: int = 0  # samples of this process without gradient, as its backward pass has ended early
+    processed: tuple[int, ...] | None = None  # samples of every worker in the last sum, where some have ended early
     rolled_back = False  # the state is that of an earlier iteration again, and this one changes nothing
 
     def __init__(self) -> None:
@@ -140,11 +142,19 @@ class IterationInFlight:
     @property
     def samples_due(self) -> int:
         """Samples of this process that the next sum is of."""
-        return sum(batch.samples for batch in self._due or [self.batch])
+        return sum(batch.samples for batch in self._due or [self.batch]) - self.left
+
+    @property
+    def part_processed(self) -> float:
+        """Of this process's samples in the next sum; its gradient is that of their losses over the number of all."""
+        return 1.0 if not self.left else self.samples_due / (self.samples_due + self.left)
 
     @property
     def sizes_due(self) -> tuple[int, ...]:
-        """Samples of every worker that the next sum is of, as the plan has them; 0 of those that are missing."""
+        """Samples of every worker that the next sum is of, as the plan has them; 0 of those that are missing.
+
+        Once the sum is there, what they have really processed, where a worker has ended early.
+        """
         return self._added_up([batch.step.sizes for batch in self._due or [self.batch]])
 
     @property
@@ -153,6 +163,8 @@ class IterationInFlight:
         return self._added_up([batch.step.spent for batch in self._due or [self.batch]])
 
     def _added_up(self, sizes: Sequence[Sequence[int]]) -> tuple[int, ...]:
+        if self.processed is not None:
+            return self.processed
         total = tuple(sizes[0] if len(sizes) == 1 else map(sum, zip(*sizes, strict=True)))
         return tuple(0 if rank in self.missing else size for rank, size in enumerate(total)) if self.missing else total
 
@@ -207,7 +219,7 @@ class IterationInFlight:
         """The workers of this process, `here`, have these squared norms of their gradients in the coming sum."""
         judged = self.batch.samples if self.units is None else max(self.units, 0.0)
         if len(here) == 1:
-            size = sum(batch.size for batch in self._due or [self.batch])
+            size = sum(batch.size for batch in self._due or [self.batch]) - self.left
             whole = (self.samples_due, size, self.weighted_loss, self.correct, judged, self.units)
             self.parts = (WorkerPart(*whole, grad_sq[0]),)
             return
@@ -239,7 +251,7 @@ class IterationInFlight:
     def summed(self, view: GlobalView, squared_norm: float, sizes: tuple[float, ...]) -> None:
         self.sum = GradientSum(view, squared_norm, self.batches_due, sizes)
         self.spent = self.spent_due
-        self.missing = ()
+        self.missing, self.left, self.processed = (), 0, None
         self._due.clear()
         self._stepped.clear()
         self._phase = Phase.SUMMED

@@ -61,7 +61,7 @@ class TorchAdapter(Adapter):
     framework = "torch"
     framework_version = torch.__version__
     checkpoint_suffix = ".pt"
-    survives_lack_of_memory = True
+    survives_lack_of_memory = ends_early = True
     computes_for_several = True
     parameters: TorchParameters
     training: Training
@@ -136,6 +136,9 @@ class TorchAdapter(Adapter):
 
     def has_mixed_gradients(self) -> bool:
         return self.calls.summed.are_among(self._exchange.touched)
+
+    def has_gradients(self) -> bool:
+        return any(bool(one.grad is not None and one.grad.any()) for one in self.parameters.trained.values())
 
     def drop_summed_gradients(self) -> bool:
         return self.calls.summed.drop(self._exchange.touched)

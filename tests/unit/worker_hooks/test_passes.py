@@ -233,7 +233,7 @@ def test_samples_that_a_lost_worker_owes_are_dropped_with_the_pass() -> None:
             run.backward(run.models[0](batch[0][:, None].float()).mean())
             run.optimizers[0].step()
             if number == 0:
-                run.training.data.stream.missed(run.training.now.batch.step, [0], run.iteration)
+                run.training.data.stream.missed(run.training.now.batch.step, {0: 1}, run.iteration)
                 break
     assert run.iteration == 1 + len(WHOLE)
     assert run.state_dict()["position"]["cursor"] == {"epoch": 2, "position": 0, "owed": []}
