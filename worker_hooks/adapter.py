@@ -135,7 +135,6 @@ class Adapter(ABC):
     framework: ClassVar[str]
     framework_version: ClassVar[str]
     checkpoint_suffix: ClassVar[str]
-    ends_early: ClassVar[bool] = False  # a backward pass may end before it has all rows of a batch
     survives_lack_of_memory: ClassVar[bool] = False  # an allocation that fails is an error like others
     computes_for_several: ClassVar[bool] = False  # workers in one process
 

@@ -47,8 +47,11 @@ class EarlyEnd:
         for is_so, why in (
             (workers.count == 1, "one worker waits for nobody"),
             (len(workers.here) > 1, "one process computes the batches of several workers"),
-            (not training.adapter.ends_early, f"batches in {training.adapter.framework} run to their end"),
-            (training.data.is_stream, "samples of a stream or of shards have no numbers by which they could come again"),
+            (training.adapter.framework != "torch", f"batches in {training.adapter.framework} run to their end"),
+            (
+                training.data.is_stream,
+                "samples of a stream or of shards have no numbers by which they could come again",
+            ),
             (training.data.lengths is not None, "sizes are in tokens"),
         ):
             if is_so:

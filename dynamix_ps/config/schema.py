@@ -378,8 +378,8 @@ class PolicySection(_Section):
     deadline: Literal["off", "auto"] | Annotated[float, Field(gt=1, le=10)] = "off"
     """When a worker that is late in an iteration ends its backward pass: as a factor on the usual time of the slowest.
 
-    It sends what it has, and the rest of its samples comes again. `auto`: 1.15. `off`: all wait for it. Only where a loss
-    is the mean over the samples of a batch, in torch and over a data set; other scripts are left alone, and told so.
+    It sends what it has, and the rest of its samples comes again. `auto`: 1.15. `off`: all wait for it. Only where a
+    loss is the mean over the samples of a batch, in torch and over a data set; other scripts are left alone, and told.
     """
     pid: Pid = Pid()
     """Only for `pid`."""

@@ -61,7 +61,7 @@ class TorchAdapter(Adapter):
     framework = "torch"
     framework_version = torch.__version__
     checkpoint_suffix = ".pt"
-    survives_lack_of_memory = ends_early = True
+    survives_lack_of_memory = True
     computes_for_several = True
     parameters: TorchParameters
     training: Training

@@ -86,7 +86,9 @@ def test_every_sample_once_per_epoch(samples, sizes, depth, more, losses, late, 
                 step, epoch = batch.step, batch.step.cursor.complete_epochs
                 lost = {rank for first, rank in losses if first <= iteration}
                 missing = [rank for rank, size in enumerate(step.sizes) if rank in lost and size]
-                begin = {rank: int(part * step.sizes[rank]) for at, rank, part in late if at == iteration and rank < workers}
+                begin = {
+                    rank: int(part * step.sizes[rank]) for at, rank, part in late if at == iteration and rank < workers
+                }
                 owed = begin | {rank: step.sizes[rank] for rank in missing}
                 for rank in range(workers):
                     rows = hook.sampler.indices(step, rank).tolist()[owed.get(rank, 0) :]
