@@ -60,7 +60,7 @@ class Hook:
     sizes=st.lists(st.integers(0, 20), min_size=2, max_size=8).filter(any),
     depth=st.integers(0, 3),
     more=st.integers(0, 2),
-    losses=st.lists(st.tuples(st.integers(0, 12), st.integers(0, 7)), max_size=2),
+    losses=st.lists(st.tuples(st.integers(0, 12), st.integers(1, 7)), max_size=2),
     late=st.lists(st.tuples(st.integers(0, 12), st.integers(0, 7), st.floats(0, 1, exclude_max=True)), max_size=8),
     left=st.sets(st.integers(1, 12), max_size=3),
     unused=st.sets(st.integers(0, 12), max_size=4),
@@ -68,7 +68,7 @@ class Hook:
     in_passes=st.booleans(),
 )
 def test_every_sample_once_per_epoch(samples, sizes, depth, more, losses, late, left, unused, resumed, in_passes):
-    """`depth`: batches that this worker prepares ahead; another one `more`. `losses`: (first iteration, worker).
+    """`depth`: batches that this worker prepares ahead; another one `more`. `losses`: (first iteration, worker); worker 0 stays.
 
     `late`: (iteration, worker, the part of its samples that it has not processed at the deadline, the first ones).
 
