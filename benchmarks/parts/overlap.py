@@ -74,13 +74,13 @@ def main() -> None:
             for measured in running.rows():
                 rows.append({**measured, **summary(measured["blocks"])})
                 console.print(f"{measured['case']} is measured", highlight=False)
+                if args.json:
+                    figures = {"rows": rows, "overruns": bed.overruns(), "machine": machine_name()}
+                    args.json.write_text(json.dumps(figures, indent=2) + "\n")
         overruns = bed.overruns()
     console.print(table(rows))
     if overruns:
         console.print(f"{overruns} packets were lost because this machine is too slow for the rates", highlight=False)
-    if args.json:
-        figures = {"rows": rows, "overruns": overruns, "machine": machine_name()}
-        args.json.write_text(json.dumps(figures, indent=2) + "\n")
 
 
 def summary(blocks: dict[str, list[tuple[float, float]]]) -> dict[str, Any]:
