@@ -56,10 +56,10 @@ class Limit(NamedTuple):
 
 
 LIMITS = {
-    "lines of the product": Limit(75_600, 58_000),
-    "lines of its core": Limit(60_400, 42_000),
+    "lines of the product": Limit(75_900, 58_000),
+    "lines of its core": Limit(60_750, 42_000),
     "lines of benchmarks": Limit(24_450, 20_000),
-    "lines of tests": Limit(89_200, 60_000),
+    "lines of tests": Limit(89_400, 60_000),
     "depth of inheritance": Limit(2, 2),
     "methods of the largest class": Limit(40, 40),
     "attributes of the largest class": Limit(20, 20),
@@ -68,7 +68,7 @@ LIMITS = {
     "modules of a decision": Limit(28, 15),
     "calls of a decision": Limit(106, 60),
     "class names with several meanings": Limit(0, 0),
-    "megabytes of results": Limit(3.3, 4),
+    "megabytes of results": Limit(3.4, 4),
 }
 
 

@@ -68,7 +68,9 @@ class Hook:
     in_passes=st.booleans(),
 )
 def test_every_sample_once_per_epoch(samples, sizes, depth, more, losses, late, left, unused, resumed, in_passes):
-    """`depth`: batches that this worker prepares ahead; another one `more`. `losses`: (first iteration, worker); worker 0 stays.
+    """`depth`: batches that this worker prepares ahead; another one `more`.
+
+    `losses`: (first iteration, worker). Worker 0 stays.
 
     `late`: (iteration, worker, the part of its samples that it has not processed at the deadline, the first ones).
 
