@@ -156,6 +156,14 @@ class Stream(Protocol):
         ...
 
 
+class _Missed(NamedTuple):
+    """Samples that are owed: from which iteration on, and where the batch began that was to have them."""
+
+    first: int
+    ranges: tuple[Range, ...]
+    batch: Cursor | None = None
+
+
 class BatchStream(Batches):
     """Batches of one process, some of them prepared ahead.
 
@@ -178,7 +186,7 @@ class BatchStream(Batches):
         self._plan_at = plan_at
         self._samples = source.samples_per_pass(1)
         self.length, self.seed = sampler.length, sampler.seed
-        self._missed: list[tuple[int, tuple[Range, ...]]] = []  # each with the iteration from which on it is owed
+        self._missed: list[_Missed] = []
         self._taken_over = False  # from workers that have prepared batches
 
     def batches_per_pass(self, sizes: Sequence[int]) -> int:
@@ -187,9 +195,9 @@ class BatchStream(Batches):
     def run(
         self, cursor: Cursor, iteration: int, last_epoch: int | None, last_iteration: int | None
     ) -> Iterator[Batch]:
-        pending = tuple(chain.from_iterable(ranges for first, ranges in self._missed if first >= iteration))
+        pending = self._pending(cursor, iteration)
         if not self._taken_over:  # nothing is prepared, on any worker
-            self._missed = [(iteration, pending)]  # until a batch is used that comes after them
+            self._missed = [_Missed(iteration, pending)]  # until a batch is used that comes after them
         self._taken_over = False
         self._source.forget(cursor.owing(pending).complete_epochs)
         planned: deque[tuple[int, Plan, Step, int, int]] = deque()  # batches without their data
@@ -199,7 +207,7 @@ class BatchStream(Batches):
             place, number = cursor, iteration
             while True:
                 if self._missed:
-                    place = place.owing(chain.from_iterable(one for first, one in self._missed if first == number))
+                    place = place.owing(chain.from_iterable(o.ranges for o in self._missed if o.first == number))
                 if limit_reached(place, number, last_epoch, last_iteration):
                     return
                 if not place.is_inside and (found := self._source.samples_per_pass(1)) != self._samples:
@@ -221,7 +229,7 @@ class BatchStream(Batches):
             for data in loaded:
                 batch = Batch(*planned.popleft(), data)
                 self.pass_code = self._source.code_of_pass(self.seed, batch.step.cursor.epoch)
-                self._missed = [one for one in self._missed if one[0] >= batch.iteration]
+                self._missed = [one for one in self._missed if one.first >= batch.iteration]
                 self._source.forget(self.resumable(batch.step.cursor, batch.iteration + 1)[0].complete_epochs)
                 yield batch
         if refused:
@@ -229,21 +237,24 @@ class BatchStream(Batches):
 
     def missed(self, step: Step, left: Mapping[int, int], iteration: int) -> None:
         ranges = (cut(self._sampler.ranges(step, rank), 0, samples) for rank, samples in left.items())
-        self._missed.append((iteration, tuple(chain.from_iterable(ranges))))
+        self._missed.append(_Missed(iteration, tuple(chain.from_iterable(ranges)), step.cursor))
 
     def resumable(self, cursor: Cursor, iteration: int) -> tuple[Cursor, ShardsLeft | None]:
-        if self._missed:
-            cursor = cursor.owing(chain.from_iterable(ranges for first, ranges in self._missed if first >= iteration))
-        return cursor, None
+        return cursor.owing(self._pending(cursor, iteration)) if self._missed else cursor, None
+
+    def _pending(self, cursor: Cursor, iteration: int) -> tuple[Range, ...]:
+        """What is owed from `iteration` or a later one on. A batch at `cursor` is not done, so it owes nothing yet."""
+        pending = (one for one in self._missed if one.first >= iteration and one.batch != cursor)
+        return tuple(chain.from_iterable(one.ranges for one in pending))
 
     def leave_passes(self, cursor: Cursor) -> None:
         self._missed = []
 
     def packed(self) -> list[Any]:
-        return [[first, [list(one) for one in ranges]] for first, ranges in self._missed]
+        return [[one.first, [list(part) for part in one.ranges]] for one in self._missed]
 
     def take_over(self, packed: Iterable[Any]) -> None:
-        self._missed = [(first, tuple(Range(*one) for one in ranges)) for first, ranges in packed]
+        self._missed = [_Missed(first, tuple(Range(*one) for one in ranges)) for first, ranges in packed]
         self._taken_over = True
 
 
