@@ -1,9 +1,9 @@
-"""Ours beside torch's DDP: seconds per sample and time to the target, paired by seed, against the bars.
+"""Pairs of contenders: seconds per sample and time to the target, paired by seed, against the bars.
 
-    python -m benchmarks.report.beside_ddp FOLDER --out benchmarks/results
+    python -m benchmarks.report.paired FOLDER --out benchmarks/results
 
-FOLDER holds the tables of the grid `beside-ddp`, which need not be complete. The figures of
-benchmarks/results/beside-ddp.md are replaced.
+FOLDER has the name of a grid in PAGES, and holds its tables, which need not be complete. The figures of that page in
+benchmarks/results are replaced.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from benchmarks.report.one_race import UNKNOWN, interval
 from benchmarks.report.page import RESULTS, markdown, update_page
@@ -36,9 +37,37 @@ from dynamix_ps.errors import UsageError
 from dynamix_ps.exit_codes import exit_code_of
 from dynamix_ps.sim.contest.comparison import Estimate
 
-PAGE = "beside-ddp.md"
-BARS = {(OURS, DDP): 0.50, (OURS, DDP_BY_HAND): 0.90}  # on seconds per sample
-ASKED = (*BARS, (OURS, BY_HAND), (BY_HAND, DDP_BY_HAND), (DDP_BY_HAND, DDP))
+CHANGES, STAYS = ("spot", "bursts", "hl-schedule"), ("homogeneous", "h-level-4")  # speeds
+
+
+class Asked(NamedTuple):
+    """Two contenders of a page.
+
+    Attributes:
+        bar: on the ratio of their seconds per sample.
+        scenarios: for which the bar is; none: for all.
+    """
+
+    contender: str
+    reference: str
+    bar: float | None = None
+    scenarios: tuple[str, ...] = ()
+
+
+PAGES = {
+    "beside-ddp": (
+        Asked(OURS, DDP, 0.50),
+        Asked(OURS, DDP_BY_HAND, 0.90),
+        Asked(OURS, BY_HAND),
+        Asked(BY_HAND, DDP_BY_HAND),
+        Asked(DDP_BY_HAND, DDP),
+    ),
+    "wire": (Asked("static-64-wire-auto", "static-64", 0.75), Asked("model-wire-auto", "model", 0.75)),
+    "deadline": (
+        Asked("model-deadline", "model", 0.95, CHANGES),
+        Asked("model-deadline", "model", 1.02, STAYS),
+    ),
+}
 Row = dict[str, str]
 
 
@@ -49,27 +78,30 @@ def main() -> int:
 def _main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path, metavar="FOLDER")
-    parser.add_argument("--out", type=Path, default=RESULTS, metavar="FOLDER", help=f"of {PAGE}")
+    parser.add_argument("--out", type=Path, default=RESULTS, metavar="FOLDER", help="of the page")
     args = parser.parse_args()
-    update_page(args.out / PAGE, figures(read_tables(args.folder), str(args.folder)))
+    name = args.folder.name
+    if name not in PAGES:
+        raise UsageError(f"{args.folder}: expected a folder named {', '.join(PAGES)}")
+    update_page(args.out / f"{name}.md", figures(read_tables(args.folder), name, str(args.folder)))
     return 0
 
 
-def figures(cells: Iterable[CellResult], named: str) -> str:
-    """One block in Markdown: every pair that is asked for, and every contender.
+def figures(cells: Iterable[CellResult], page: str, named: str) -> str:
+    """One block in Markdown: every pair that this page asks for, and every contender.
 
     Raises:
-        UsageError: no contender has a seed in common with one over DDP; `named` is what the cells were read from.
+        UsageError: no pair has a seed in common; `named` is what the cells were read from.
     """
     among = races(cells)
-    pairs = [row for race in among for row in _pairs(race)]
+    pairs = [row for race in among for row in _pairs(race, PAGES[page])]
     if not pairs:
-        raise UsageError(
-            f"{named}: no two of the contenders have a seed in common; `dynamix bench run beside-ddp` first"
-        )
-    contenders = [_contender(race, name) for race in among for name in contenders_of([race])]
+        raise UsageError(f"{named}: no two of the contenders have a seed in common; `dynamix bench run {page}` first")
+    contenders = [
+        {"scenario": race.scenario} | _contender(race, name) for race in among for name in contenders_of([race])
+    ]
     return (
-        f"`python -m benchmarks.report.beside_ddp {named} --out benchmarks/results`.\n\n"
+        f"`python -m benchmarks.report.paired {named} --out benchmarks/results`.\n\n"
         f"{markdown(pairs)}\n\n{markdown(contenders)}\n\n"
     )
 
@@ -83,14 +115,15 @@ def verdict(one: Estimate | None, bar: float | None, seeds: int) -> str:
     return f"**{said}**" if decided else f"{said}, not decided"
 
 
-def _pairs(race: Race) -> Iterator[Row]:
-    for contender, reference in ASKED:
+def _pairs(race: Race, asked: Iterable[Asked]) -> Iterator[Row]:
+    for contender, reference, bar, scenarios in asked:
         logs = log_ratios(race, contender, reference, seconds_per_sample)
-        if not logs:
+        if not logs or (scenarios and race.scenario not in scenarios):
             continue
-        clock, bar = ratio(race, contender, reference, seconds_per_sample), BARS.get((contender, reference))
+        clock = ratio(race, contender, reference, seconds_per_sample)
         shows = smallest_difference([logs])
         yield {
+            "scenario": race.scenario,
             "who over whom": f"`{contender}` over `{reference}`",
             "seconds per sample": interval(clock, "{:.3f}"),
             "at most": "" if bar is None else f"{bar:.2f}",

@@ -1,4 +1,4 @@
-"""The page beside DDP: ratios of seconds per sample, paired by seed, and what is decided."""
+"""Pages of pairs, such as beside DDP: ratios of seconds per sample, paired by seed, and what is decided."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from benchmarks.report.beside_ddp import figures, verdict
+from benchmarks.report.paired import figures, verdict
 from benchmarks.report.report import report_text
 from benchmarks.suite.results import CellResult
 from dynamix_ps.errors import UsageError
@@ -25,13 +25,14 @@ def cells(rates: Mapping[str, Sequence[int]] = RATES) -> Iterable[CellResult]:
 
 
 def row(block: str, begin: str) -> list[str]:
-    (line,) = (line for line in block.splitlines() if line.startswith(f"| {begin} |"))
-    return [cell.strip() for cell in line.strip("|").split("|")]
+    """Without the scenario."""
+    (line,) = (line for line in block.splitlines() if f" | {begin} |" in line)
+    return [cell.strip() for cell in line.strip("|").split("|")][1:]
 
 
 def test_ratios_are_paired_by_seed_and_compared_with_the_bars() -> None:
     """Seed 2 ran on a machine twice as fast, which cancels."""
-    block = figures(cells(), "mine")
+    block = figures(cells(), "beside-ddp", "mine")
     clock, bar, said = row(block, "`ppo` over `ddp`")[1:4]
     assert clock.startswith("0.448 [") and (bar, said) == ("0.50", "**met**")
     assert row(block, "`ppo` over `ddp-by-hand`")[1:4] == ["0.672 [0.650, 0.694]", "0.90", "**met**"]
@@ -45,7 +46,7 @@ def test_a_seed_without_its_partner_or_without_its_end_does_not_count() -> None:
     cut_off = [
         replace(one, ended="timed out") if (one.name.contender, one.name.seed) == ("ddp", 2) else one for one in every
     ]
-    assert row(figures(cut_off, "mine"), "`ppo` over `ddp`")[-1] == "1 3"
+    assert row(figures(cut_off, "beside-ddp", "mine"), "`ppo` over `ddp`")[-1] == "1 3"
 
 
 @pytest.mark.parametrize(
@@ -64,7 +65,7 @@ def test_a_bar_is_decided_where_the_whole_interval_is_on_one_side(estimate: Esti
 
 def test_nothing_to_compare_is_refused() -> None:
     with pytest.raises(UsageError, match="no two of the contenders"):
-        figures(cells({"ppo": (1000,)}), "mine")
+        figures(cells({"ppo": (1000,)}), "beside-ddp", "mine")
 
 
 def test_the_report_of_a_grid_has_rows_of_contenders_without_our_hook() -> None:
