@@ -375,7 +375,7 @@ class PolicySection(_Section):
     That run begins with sizes by these speeds, with the global batch of the first sizes. If the first second of
     training contradicts the speeds, it goes back to the first sizes. Only for policies that measure speeds.
     """
-    deadline: Literal["off", "auto"] | Annotated[float, Field(gt=1, le=10)] = "off"
+    deadline: Annotated[Literal["off", "auto"] | Annotated[float, Field(gt=1, le=10)], Field(examples=["auto"])] = "off"
     """When a worker that is late in an iteration ends its backward pass: as a factor on the usual time of the slowest.
 
     It sends what it has, and the rest of its samples comes again. `auto`: 1.15. `off`: all wait for it. Only where a
