@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import nn
 from torch.nn import functional as F  # noqa: N812  # as everywhere
+from torch.utils.checkpoint import checkpoint
 
 from tests.unit.worker_hooks.late_worker import Worker, assert_equal, gradients
 
@@ -228,6 +229,7 @@ class Odd(nn.Module):
     def __init__(self, kind: str) -> None:
         super().__init__()
         self.layers, self.kind, self.calls, self.last = make_model(), kind, 0, torch.zeros(1)
+        self.drop = nn.Dropout(0.5 * (kind == "padded"))
         self.register_buffer("mean", torch.zeros(5).double())
 
     def forward(self, x: torch.Tensor) -> Any:
@@ -241,14 +243,21 @@ class Odd(nn.Module):
             self.mean.lerp_(x.mean(0), 0.1)  # type: ignore[operator]
         elif self.kind == "random":
             x = x * torch.rand(len(x), 1)
-        outputs = self.layers(x)
+        if self.kind == "checkpointed":
+            hidden = checkpoint(self.layers[1], self.layers[0](x), use_reentrant=True)
+            return self.layers[2](hidden)
+        outputs = self.drop(self.layers(x))
+        if self.kind == "adds":
+            outputs = outputs + self.last
+        if self.kind == "padded":  # by classes that no sample of the batch has
+            outputs = F.pad(outputs, (0, int((x > 1).any(1).sum() < len(x))))
         return outputs @ outputs.T if self.kind == "square" else outputs
 
 
 @pytest.mark.parametrize(
     ("kind", "told"),
     [
-        ("centred", "Odd computes something else for a part of the batch than for the same rows in all of it"),
+        ("centred", "Odd computes something else for a part of the batch than for its rows in all of it"),
         ("counts", "Odd keeps a state of its own that each call changes, or draws random numbers"),
         ("keeps", "Odd keeps a state of its own"),
         ("running", "Odd keeps a state of its own"),
@@ -282,6 +291,45 @@ def test_batch_norm_in_training_alone() -> None:
     worker.begin(inputs, targets)
     worker.backward(step(model, inputs, targets))
     assert worker.parts.rows_left and not worker.told
+
+
+def test_a_model_with_a_tensor_of_the_script_that_has_a_gradient() -> None:
+    torch.manual_seed(0)
+
+    def step(model: Any, inputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        model.last = model.layers[2].bias.exp()
+        return F.cross_entropy(model(inputs), targets)
+
+    assert_left_alone(Odd("adds"), step, "Odd computes with tensors that have a gradient and are neither parameters")
+
+
+def test_checkpointing_that_parts_cannot_have() -> None:
+    torch.manual_seed(0)
+
+    def step(model: Any, inputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        return F.cross_entropy(model(inputs), targets)
+
+    assert_left_alone(Odd("checkpointed"), step, "Odd does not compute a part of the batch: When use_reentrant=True")
+
+
+def test_outputs_that_parts_pad_in_other_ways() -> None:
+    """The first batch has samples of one length, the second one has not."""
+    torch.manual_seed(0)
+    model, (inputs, targets) = Odd("padded"), batch()
+    worker = Worker(model)
+    for iteration, rows in enumerate((inputs.abs() + 1, inputs.abs().sort(0).values)):
+        worker.begin(rows, targets, iteration=iteration)
+        model.zero_grad()
+        torch.manual_seed(3)
+        loss = F.cross_entropy(model(rows), targets)
+        assert len(worker.told) == iteration
+        worker.backward(loss)
+    assert "only the first dimension may follow the samples" in worker.told[0]
+    found = gradients(model)
+    worker.forwards[0].remove()
+    torch.manual_seed(3)
+    F.cross_entropy(model(rows), targets).backward()
+    assert_equal(found, gradients(model))
 
 
 def test_parameters_that_are_computed() -> None:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import gc
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any
 
 import torch
+import torch.fx.experimental.symbolic_shapes  # torch.autograd.grad loads it: half a second, not in an iteration
 from torch.utils import _pytree as pytree
 
 from worker_hooks.loading.script_errors import first_line, is_out_of_memory
@@ -89,12 +90,12 @@ class TorchDividedBatch:
         """Whether an argument has a gradient."""
         return bool(self._asking)
 
-    def without_graph(self, begin: int, end: int) -> Any:
-        """The outputs for these samples."""
-        with self._as_in_script(), torch.no_grad():
-            outputs, form = self._outputs(self._leaves_of(begin, end))
+    def outputs_of(self, begin: int, end: int) -> list[Any]:
+        """What the model returns for these samples."""
+        with self._as_in_script():
+            outputs, _ = self._outputs(self._leaves_of(begin, end))
         self._parts.check(outputs, end - begin)
-        return pytree.tree_unflatten(outputs, form)
+        return outputs
 
     def forward(self, parts: Sequence[tuple[int, int]], keeps_graphs: bool = False) -> Any:
         """The outputs of the whole batch, computed in these parts; their backward pass goes through them one by one.
@@ -132,16 +133,24 @@ class TorchDividedBatch:
         repeats = not self.has_all_graphs
         if repeats and self._versions != self._parameter_versions():
             raise weights_changed(self.model, "optimizer.step()")
-        sums: list[torch.Tensor | None] = [None] * len(self.inputs)
-        with ForwardState(self.model).restored() if repeats else contextlib.nullcontext():
+        sums = self._no_sums()
+        may_repeat = repeats or self._memory.ceiling.searches
+        with ForwardState(self.model).restored() if may_repeat else contextlib.nullcontext():
             for begin, end, state in reversed(self._pieces):  # the last one has a graph, or all have; it is freed here
                 self._add(begin, end, state, wanted, sums)
                 if begin and self.ends_at is not None and self.ends_at(begin):
                     break
-        self._graphs.clear()
+        self.drop_graphs()
         self.ends_at = None
         self._memory.tell_failures()
-        return sums
+        return sums.totals
+
+    def _no_sums(self) -> _Sums:
+        return _Sums(self.inputs, [place for place, number in enumerate(self._asking) if self._rows[number]])
+
+    def drop_graphs(self) -> None:
+        """Free those of parts: they are not needed, or the memory is."""
+        self._graphs.clear()
 
     @property
     def has_all_graphs(self) -> bool:
@@ -155,12 +164,10 @@ class TorchDividedBatch:
 
     def gradients_with_graph(self, wanted: Sequence[torch.Tensor | None]) -> list[torch.Tensor | None]:
         """The same, in a graph of their own. All graphs are kept."""
-        sums: list[torch.Tensor | None] = [None] * len(self.inputs)
-        self._graphs_are_shared = True
+        sums, self._graphs_are_shared = self._no_sums(), True
         for (begin, end, _), (leaves, outputs) in zip(self._pieces, self._graphs, strict=True):
-            for number, gradient in enumerate(self._through(begin, end, leaves, outputs, wanted)):
-                self._add_one(number, begin, end, gradient, sums)
-        return sums
+            sums.add(begin, end, self._through(begin, end, leaves, outputs, wanted))
+        return sums.totals
 
     def _add(
         self,
@@ -168,7 +175,7 @@ class TorchDividedBatch:
         end: int,
         state: ForwardState | None,
         wanted: Sequence[torch.Tensor | None],
-        sums: list[torch.Tensor | None],
+        sums: _Sums,
     ) -> None:
         """Add the gradients of one micro-batch, or those of its two halves if they do not fit at once."""
         ceiling = self._memory.ceiling
@@ -183,27 +190,14 @@ class TorchDividedBatch:
             else:
                 if ceiling.searches:
                     ceiling.fitted(end - begin)
-                for number, gradient in enumerate(found):
-                    self._add_one(number, begin, end, gradient, sums)
+                sums.add(begin, end, found)
                 return
+            self.drop_graphs()
             free_memory()
             self._memory.did_not_fit(end - begin, told)
         middle = (begin + end) // 2
         self._add(begin, middle, state, wanted, sums)
         self._add(middle, end, None, wanted, sums)
-
-    def _add_one(
-        self, number: int, begin: int, end: int, gradient: torch.Tensor | None, sums: list[torch.Tensor | None]
-    ) -> None:
-        if gradient is None:
-            return
-        total = sums[number]
-        if number < len(self._asking) and self._rows[self._asking[number]]:
-            if total is None:
-                total = sums[number] = torch.zeros_like(self.inputs[number])
-            total[begin:end] = gradient
-        else:
-            sums[number] = gradient if total is None else total + gradient  # not in place: two may be one tensor
 
     def _gradients_of(
         self, begin: int, end: int, state: ForwardState | None, wanted: Sequence[torch.Tensor | None]
@@ -298,6 +292,38 @@ class TorchDividedBatch:
                     "dropout in a micro-batch that memory ran out in",
                     f"set at_once to less than {end - begin} for this worker, so that nothing is repeated otherwise",
                 )
+
+
+class _Sums:
+    """Of the gradients of parts.
+
+    Attributes:
+        totals: of each input; none: it has no gradient so far.
+    """
+
+    def __init__(self, inputs: Sequence[torch.Tensor], with_rows: Collection[int]) -> None:
+        """`with_rows`: numbers of the inputs that are divided themselves."""
+        self._inputs, self._with_rows = inputs, with_rows
+        self.totals: list[torch.Tensor | None] = [None] * len(inputs)
+        self._own: set[int] = set()  # totals that are no gradient of a part: two gradients may be one tensor
+
+    def add(self, begin: int, end: int, found: Sequence[torch.Tensor | None]) -> None:
+        """Those of one part."""
+        for number, gradient in enumerate(found):
+            if gradient is None:
+                continue
+            total = self.totals[number]
+            if number in self._with_rows:
+                if total is None:
+                    total = self.totals[number] = torch.zeros_like(self._inputs[number])
+                total[begin:end] = gradient
+            elif total is None:
+                self.totals[number] = gradient
+            elif number in self._own:
+                total.add_(gradient)
+            else:
+                self.totals[number] = total + gradient
+                self._own.add(number)
 
 
 class _MicroBatches(torch.autograd.Function):

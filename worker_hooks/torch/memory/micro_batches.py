@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from dynamix_ps.errors import TrainingError
 from worker_hooks.loading.script_errors import first_line, is_out_of_memory
 from worker_hooks.memory.memory_ceiling import WorkerMemory, pieces
 from worker_hooks.torch.memory.divided_batch import TorchDividedBatch, free_memory
@@ -100,9 +101,15 @@ class TorchMicroBatchedForward:
                     return batch.forward(pieces(samples, at_once, smallest, parts), keeps_graphs=at_once >= samples)
                 continue
             except Exception as error:
-                if not ceiling.searches or not is_out_of_memory(error):
+                is_of_parts = isinstance(error, TrainingError) and parts > 1  # it may be right without them
+                if not is_of_parts and not (ceiling.searches and is_out_of_memory(error)):
                     raise
                 told = first_line(error)
             before.restore()
+            batch.drop_graphs()
+            if is_of_parts and self._of_rows is not None:
+                self._of_rows.parts.refuse(told)
+                parts = 1
+                continue
             free_memory()
             memory.did_not_fit(at_once, told)

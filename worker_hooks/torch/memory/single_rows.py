@@ -9,14 +9,15 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import torch
 from torch import nn
 from torch.nn.modules.dropout import _DropoutNd
-from torch.utils import _pytree as pytree
 
 from worker_hooks.memory.divided_call import SAME
+from worker_hooks.torch.loss.graph_nodes import nodes_below
 from worker_hooks.torch.memory.divided_batch import SAME_IN_HALVES, TorchDividedBatch
 from worker_hooks.torch.memory.repeatable import ForwardState
 from worker_hooks.torch.memory.running_statistics import batch_norms
@@ -37,12 +38,16 @@ def joins_rows(batch: TorchDividedBatch, parts: Sequence[tuple[int, int]]) -> st
     with ForwardState(model).restored(), _without_dropout(model):
         kept = _Kept(model)
         try:
-            whole = batch.without_graph(0, parts[-1][1])
-            if kept.has_changed():
-                return f"{name} keeps a state of its own that each call changes, or draws random numbers"
-            for begin, end in (parts[0], parts[-1]):
-                if not _are_same(batch.without_graph(begin, end), whole, begin, end):
-                    return f"{name} computes something else for a part of the batch than for the same rows in all of it"
+            with torch.no_grad():
+                whole = batch.outputs_of(0, parts[-1][1])
+                if kept.has_changed():
+                    return f"{name} keeps a state of its own that each call changes, or draws random numbers"
+                for begin, end in (parts[0], parts[-1]):
+                    if not all(map(partial(_is_part, begin, end), batch.outputs_of(begin, end), whole)):
+                        return f"{name} computes something else for a part of the batch than for its rows in all of it"
+            if _has_earlier_nodes(batch, parts[0]):
+                return f"{name} computes with tensors that have a gradient and are neither parameters nor its arguments"
+            batch.try_out(parts[0][1])
         except Exception as error:
             return f"{name} does not compute a part of the batch: {error}"
         finally:
@@ -102,12 +107,17 @@ def _without_dropout(model: nn.Module) -> Iterator[None]:
             setattr(module, name, value)
 
 
-def _are_same(part: Any, whole: Any, begin: int, end: int) -> bool:
-    pairs = zip(pytree.tree_leaves(part), pytree.tree_leaves(whole), strict=True)
-    return all(_is_part(one, of_all, begin, end) for one, of_all in pairs)
+def _has_earlier_nodes(batch: TorchDividedBatch, part: tuple[int, int]) -> bool:
+    """Whether the graph of a part goes on to one from before the call, which parts would share."""
+    first = torch.ones((), requires_grad=True).neg().grad_fn
+    assert first is not None
+    tensors = (one for one in batch.outputs_of(*part) if isinstance(one, torch.Tensor) and one.grad_fn is not None)
+    nodes = (node for one in tensors for node in nodes_below(one.grad_fn, None))
+    return any(node._sequence_nr() < first._sequence_nr() for node in nodes)
 
 
-def _is_part(one: Any, of_all: Any, begin: int, end: int) -> bool:
+def _is_part(begin: int, end: int, one: Any, of_all: Any) -> bool:
+    """Whether an output is that of these rows."""
     if not isinstance(one, torch.Tensor):
         return bool(one == of_all)
     expected = of_all[begin:end]
