@@ -21,6 +21,7 @@ from benchmarks.suite.results import CellResult
 from benchmarks.suite.statistics import (
     FEW_SEEDS,
     OURS,
+    STATIC,
     Race,
     contenders_of,
     difference,
@@ -62,7 +63,7 @@ PAGES = {
         Asked(BY_HAND, DDP_BY_HAND),
         Asked(DDP_BY_HAND, DDP),
     ),
-    "wire": (Asked("static-64-wire-auto", "static-64", 0.75), Asked("model-wire-auto", "model", 0.75)),
+    "wire": (Asked("static-64-wire-auto", STATIC, 0.75), Asked("model-wire-auto", "model", 0.75)),
     "deadline": (
         Asked("model-deadline", "model", 0.95, CHANGES),
         Asked("model-deadline", "model", 1.02, STAYS),

@@ -166,6 +166,11 @@ CONTENDERS = {
 }
 
 
+def is_static(name: str) -> bool:
+    """Whether every worker keeps one size, and nothing else changes."""
+    return name.partition("-")[0] == "static" and not name.endswith((DEADLINE, WIRE_AUTO))
+
+
 def contender(name: str) -> Contender:
     """One of CONTENDERS, `static-N`: every worker keeps N samples, or `static-N-xF`: with F times the learning rate.
 

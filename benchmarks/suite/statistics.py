@@ -27,7 +27,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from benchmarks.suite.contenders import CONTENDERS
+from benchmarks.suite.contenders import CONTENDERS, is_static
 from benchmarks.suite.intervals import Stratum, mean
 from benchmarks.suite.metric import METRICS, Metric
 from benchmarks.suite.results import CellResult
@@ -271,7 +271,7 @@ def value_at_samples(cell: CellResult, samples: float) -> float | None:
 
 
 def _race(scenario: str, workload: str, entries: Mapping[str, Seeds]) -> Race:
-    sizes = {name: seeds for name, seeds in entries.items() if name.partition("-")[0] == STATIC}
+    sizes = {name: seeds for name, seeds in entries.items() if is_static(name)}
     others = {name: seeds for name, seeds in entries.items() if name not in sizes}
     untuned = Race(scenario, workload, others, sizes, "")
     if not sizes:
