@@ -14,6 +14,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from dynamix_ps.errors import TrainingError
+from worker_hooks.iteration.in_flight import Left
 from worker_hooks.memory.batch_parts import BatchParts
 from worker_hooks.planning.deadline import AUTO, Deadline
 
@@ -96,12 +97,15 @@ class EarlyEnd:
                 self.parts.refuse("run.backward(loss, weight=...), or for a sum or several batches, needs all rows")
             elif self._training.adapter.has_gradients():
                 self.parts.refuse("gradients of the sum before are still there; call zero_grad() after every step")
+        began_s = self._elapsed_s()
         try:
             yield
         finally:
             self._in_backward = False
-        now.left = self.parts.rows_left
-        self._deadline.computed(self._elapsed_s())
+        ended_s = self._elapsed_s()
+        if rows := self.parts.rows_left:
+            now.left = Left(rows, (ended_s - began_s) * rows / (now.batch.samples - rows))
+        self._deadline.computed(ended_s)
 
     def _is_over(self) -> bool:
         return self._in_backward and self._elapsed_s() > self._deadline.seconds
@@ -129,5 +133,5 @@ class EarlyEnd:
         now.processed = view.worker_samples
         lag = training.plans.switch.lag
         training.data.stream.missed(now.batch.step, left, now.batch.iteration + 1 + lag)
-        training.session.account.samples -= now.left
+        training.session.account.samples -= now.left.samples
         training.observer.ended_early(now.batch.iteration, left, sum(planned), tells=training.sums.leads)

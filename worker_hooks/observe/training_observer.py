@@ -230,6 +230,8 @@ class TrainingObserver:
                     stalled=times.blocked_s >= self._stalled_after_s or now.rolled_back,
                     at_once=at_once,
                     data_size=self._data_size,
+                    left_samples=part.left.samples,
+                    left_s=part.left.seconds,
                 )
             )
             if record is not None:
