@@ -20,6 +20,7 @@ from tests.unit.worker_hooks.local_run import open_run, settings_for
 from worker_hooks.backward import Backward
 from worker_hooks.memory.batch_parts import NUMBER, BatchParts
 from worker_hooks.session import Session
+from worker_hooks.torch.memory.batch_rows import BatchRows
 
 ROWS = 35
 WORDS, LENGTH = 11, 6
@@ -328,6 +329,43 @@ def test_dropout_and_scaled_inputs_are_no_reason_against_it() -> None:
     worker.ends_after = 1
     worker.backward(classes(model, (pixels.double() / 255 - 0.4) / 0.2, targets))
     assert worker.parts.rows_left and not worker.told
+
+
+WORDS_OF_ROWS = torch.randperm(ROWS * LENGTH).view(ROWS, LENGTH)
+PIXELS = torch.randint(0, 256, (ROWS, 4, 4, 3), dtype=torch.uint8)
+
+
+@pytest.mark.parametrize(
+    ("batch", "given"),
+    [
+        (WORDS_OF_ROWS, WORDS_OF_ROWS[:, :-1]),
+        (WORDS_OF_ROWS, WORDS_OF_ROWS[:, 1:].clone()),
+        (WORDS_OF_ROWS, WORDS_OF_ROWS[:, :-1].int()),
+        (WORDS_OF_ROWS, WORDS_OF_ROWS.float()),
+        (WORDS_OF_ROWS, WORDS_OF_ROWS[:, 0]),
+        (PIXELS, PIXELS.view(ROWS, -1)),
+        (PIXELS, PIXELS.permute(0, 3, 1, 2)),
+        (PIXELS, PIXELS[..., :1].squeeze(-1)),
+        (PIXELS, PIXELS.float().div(255).sub(torch.rand(3)).div(torch.rand(3))),
+        (PIXELS, PIXELS.float().div(255).to(torch.bfloat16).flatten(1)),
+    ],
+)
+def test_rows_that_are_those_of_the_batch(batch: torch.Tensor, given: torch.Tensor) -> None:
+    rows = BatchRows((torch.rand(ROWS), {"batch": batch}), ROWS)
+    assert not rows.strange([given])
+    order = torch.arange(ROWS).roll(1)
+    for other in (given[order], given.flip(0), given.roll(1, 0)):
+        assert "that is not one of the batch" in rows.strange([given, other])
+    expanded = given[:1].expand_as(given)
+    assert rows.strange([expanded]) and rows.strange([given.as_strided(given.shape, (1, *given.stride()[1:]))])
+
+
+def test_rows_beside_those_of_the_batch() -> None:
+    more = torch.rand(ROWS + 1, LENGTH)
+    rows = BatchRows(more[1:], ROWS)
+    assert not rows.strange([more[1:, :2]])
+    for other in (more[:-1], more.view(-1)[LENGTH - 1 : -1].view(ROWS, LENGTH)):
+        assert rows.strange([other])
 
 
 def test_a_loss_without_the_check_runs_to_its_end() -> None:

@@ -9,6 +9,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 FEWEST_ROWS = 3  # of fewer a straight line shows nothing
+MOST_LEFT_OUT = 8  # values of a row, such as the last token (chosen by us)
 _EXACT = 1e-3  # of the range of a column: what a value may be off, as by rounding (chosen by us)
 _EXACT_HALVES = 0.02
 
@@ -43,13 +44,25 @@ def _is_plain(one: object) -> bool:
 
 
 def _is_same(one: torch.Tensor, own: torch.Tensor) -> bool:
-    """Whether it has the values of `own`: it lies at the same place, or is a copy."""
-    if not _is_plain(one) or one.numel() != own.numel() or len(one) != len(own):
+    """Whether each row lies within that of `own`, or has its values, or most of them, one after the other."""
+    if not _is_plain(one) or not one.numel() or one.numel() > own.numel():
         return False
-    is_there = one.device == own.device and one.dtype == own.dtype and one.data_ptr() == own.data_ptr()
-    if is_there and (one.stride() == own.stride() or (one.is_contiguous() and own.is_contiguous())):
+    if _lies_within(one, own):
         return True
-    return torch.equal(_columns(one), _columns(own).to(one.device, one.dtype))
+    seen, known = _columns(one), _columns(own).to(one.device, one.dtype)
+    left_out = known.shape[1] - seen.shape[1]
+    shifts = range(left_out + 1) if left_out <= MOST_LEFT_OUT else ()
+    return any(torch.equal(seen, known[:, shift : shift + seen.shape[1]]) for shift in shifts)
+
+
+def _lies_within(one: torch.Tensor, own: torch.Tensor) -> bool:
+    """Whether it is a view of `own`, or of a part of each row."""
+    if one.device != own.device or one.dtype != own.dtype or not own.is_contiguous():
+        return False
+    first, row = one.storage_offset() - own.storage_offset(), own.stride(0)
+    last = first + sum((size - 1) * step for size, step in zip(one.shape[1:], one.stride()[1:], strict=True))
+    is_there = one.untyped_storage().data_ptr() == own.untyped_storage().data_ptr()
+    return is_there and one.stride(0) == row and 0 <= first <= last < row
 
 
 def _is_scaled(one: torch.Tensor, own: torch.Tensor) -> bool:
