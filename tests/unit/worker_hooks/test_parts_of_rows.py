@@ -196,19 +196,25 @@ def test_graphs_that_are_left_out_are_freed() -> None:
         gc.enable()
 
 
-@pytest.mark.parametrize("at_once", [6, 20])
+@pytest.mark.parametrize("at_once", [5, 6, 20])
 def test_batches_that_memory_divides_end_early_too(at_once: int) -> None:
     torch.manual_seed(0)
-    processed = assert_cut(Worker(Mlp().double(), at_once=at_once), classes, numbers(), 2)
-    assert processed < 2 * at_once
+    model = Mlp().double()
+    processed = assert_cut(Worker(model, at_once=at_once), classes, numbers(), 2)
+    assert processed < 2 * at_once and max(model.sizes[:-1]) == at_once
 
 
 def test_memory_that_is_found_out_keeps_the_graphs_of_a_batch_that_fits() -> None:
     torch.manual_seed(0)
     model = Mlp().double()
     worker = Worker(model, searches=True)
+    assert assert_cut(worker, classes, numbers(), 2) == ROWS, "whether the batch fits is not known"
+    worker = Worker(model, searches=True)
+    worker.begin(*numbers())
+    worker.backward(classes(model, *numbers()))
+    model.sizes.clear()
     assert assert_cut(worker, classes, numbers(), 2) < ROWS
-    tries = [ROWS, 4, 5, 4, 4, ROWS]  # whether rows are single, and whether all of them fit
+    tries = [ROWS, 4, 5, 4, 4]  # whether the model computes each row by itself
     assert model.sizes[:-1] == [*tries, *(4, 4, 5, 4, 4, 5, 4, 5)]
 
 

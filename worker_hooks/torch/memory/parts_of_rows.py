@@ -50,17 +50,21 @@ class PartsOfRows:
         """How many parts this call of a model is to have; 1: it is computed whole, as far as memory allows."""
         now = self._training.now.batch
         self._called_in = now.iteration
-        number = min(self.parts.number(), now.samples // max(self._memory.smallest_micro_batch(), FEWEST_ROWS))
+        smallest, ceiling = max(self._memory.smallest_micro_batch(), FEWEST_ROWS), self._memory.ceiling
+        number = min(self.parts.number(), now.samples // smallest)
         if number <= 1 or self._rows is None:
             return 1
-        if reason := self._against(batch, pieces(now.samples, now.samples, fewest=number)):
+        at_once = ceiling.at_once(now.samples, smallest)
+        if not ceiling.is_proven(at_once):
+            return 1
+        if reason := self._against(batch, max(at_once, 2 * smallest)):
             self.parts.refuse(reason)
             return 1
         self._divided_in = now.iteration
         return number
 
-    def _against(self, batch: TorchDividedBatch, parts: list[tuple[int, int]]) -> str:
-        """Why this call must not be divided; empty: it may be."""
+    def _against(self, batch: TorchDividedBatch, at_once: int) -> str:
+        """Why this call must not be divided; empty: it may be. `at_once`: rows that fit into memory."""
         name = type(batch.model).__name__
         if not self._training.data.rows_are_samples:
             return "a collate function of the script makes its batches, so which samples their rows are is not known"
@@ -72,7 +76,7 @@ class PartsOfRows:
         if reason := self._rows.strange(batch.rows) or cannot_be_divided(batch.model):
             return reason
         if batch.model not in self._tried:
-            if reason := joins_rows(batch, parts):
+            if reason := joins_rows(batch, pieces(at_once, at_once, fewest=min(self.parts.number(), at_once // 2))):
                 return reason
             self._tried.add(batch.model)
         return ""

@@ -33,7 +33,10 @@ def cannot_be_divided(model: nn.Module) -> str:
 
 
 def joins_rows(batch: TorchDividedBatch, parts: Sequence[tuple[int, int]]) -> str:
-    """What a try with these parts of a batch shows against them; empty: nothing. It leaves no trace."""
+    """What a try with these parts shows against them; empty: nothing. They are of the first rows of a batch.
+
+    It leaves no trace.
+    """
     model, name = batch.model, type(batch.model).__name__
     with ForwardState(model).restored(), _without_dropout(model):
         kept = _Kept(model)
