@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-NUMBER = 8  # of parts, where the rows allow so many (chosen by us)
+NUMBER = 4  # of parts, where the rows allow so many (chosen by us)
 
 
 class BatchParts:

@@ -9,7 +9,8 @@ The median of that over the newest iterations of a plan is its usual time, and
 in seconds since the iteration began. A worker that is late in more than half of them is not late but slow: its usual
 time grows, and the deadline with it, until a plan gives that worker less. The numbers of iterations are chosen by us.
 
-A worker that never is late computes its batch whole, which costs nothing and cannot end early.
+A worker counts as late once it was late twice in a row: single iterations are longer by chance. Until then it computes
+its batch whole, which costs nothing and cannot end early.
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ from collections.abc import Hashable, Sequence
 AUTO = 1.15  # the factor of `policy.deadline: auto`
 LOOKED_AT = 20  # iterations, the newest of a plan
 EVERY = 5  # iterations between two looks; the first ones of a plan have no deadline
-LATELY = 100  # iterations
+IN_A_ROW = 2  # iterations in which a worker is late
+LATELY = 20  # iterations
 
 
 class Deadline:
@@ -30,12 +32,12 @@ class Deadline:
 
     Attributes:
         seconds: since the iteration began; infinite: there is none.
-        late_lately: this worker was late in one of the last LATELY iterations.
+        late_lately: this worker was late IN_A_ROW, and again in one of the last LATELY iterations.
     """
 
     def __init__(self, factor: float) -> None:
         self._factor = factor
-        self._since_late = LATELY
+        self._since_late, self._in_a_row = LATELY, 0
         self._plan: Hashable = None
         self._begin_plan()
 
@@ -51,7 +53,10 @@ class Deadline:
 
     def computed(self, seconds: float) -> None:
         """This worker's backward pass has ended so many seconds after its iteration began."""
-        self._since_late = 0 if seconds > self.seconds else self._since_late + 1
+        is_late = seconds > self.seconds
+        self._in_a_row = self._in_a_row + 1 if is_late else 0
+        counts = is_late and (self.late_lately or self._in_a_row >= IN_A_ROW)
+        self._since_late = 0 if counts else self._since_late + 1
 
     def see(self, plan: Hashable, came_s: Sequence[float]) -> None:
         """Take in what the sum of an iteration tells.

@@ -52,6 +52,10 @@ def test_a_worker_is_late_lately_for_a_while():
     deadline.computed(1.1)
     assert not deadline.late_lately
     deadline.computed(1.3)
+    deadline.computed(1.0)
+    deadline.computed(1.3)
+    assert not deadline.late_lately, "by chance"
+    deadline.computed(1.3)
     assert deadline.late_lately
     for _ in range(LATELY - 1):
         deadline.computed(1.0)
