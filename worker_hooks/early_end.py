@@ -14,7 +14,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from dynamix_ps.errors import TrainingError
-from worker_hooks.iteration.in_flight import Left
+from worker_hooks.iteration.in_flight import LeftRows
 from worker_hooks.memory.batch_parts import BatchParts
 from worker_hooks.planning.deadline import AUTO, Deadline
 
@@ -104,7 +104,7 @@ class EarlyEnd:
             self._in_backward = False
         ended_s = self._elapsed_s()
         if rows := self.parts.rows_left:
-            now.left = Left(rows, (ended_s - began_s) * rows / (now.batch.samples - rows))
+            now.left = LeftRows(rows, (ended_s - began_s) * rows / (now.batch.samples - rows))
         self._deadline.computed(ended_s)
 
     def _is_over(self) -> bool:

@@ -55,7 +55,7 @@ class GradientSum(NamedTuple):
         return cls(**{**packed, "view": GlobalView(**packed["view"]), "sizes": tuple(packed["sizes"])})
 
 
-class Left(NamedTuple):
+class LeftRows(NamedTuple):
     """Of a batch whose backward pass has ended early."""
 
     samples: int = 0  # that have a loss, and no gradient
@@ -76,7 +76,7 @@ class WorkerPart(NamedTuple):
     judged: float  # samples or units that `correct` is of
     units: float | None  # that the losses are a mean over; none: samples
     grad_sq: float  # |g_i|^2; NaN where it was not measured
-    left: Left = Left()
+    left: LeftRows = LeftRows()
 
     @property
     def loss_weight(self) -> float:
@@ -100,7 +100,7 @@ class IterationInFlight:
     rate: StepRate = StepRate()  # of the last step
     weight: float = 0.0  # this process's share of the present batch
     missing: Collection[int] = ()  # workers that were to be in the coming sum, and are not
-    left = Left()  # of this process in the coming sum
+    left = LeftRows()  # of this process in the coming sum
     processed: tuple[int, ...] | None = None  # samples of every worker in the last sum, where some have ended early
     rolled_back = False  # the state is that of an earlier iteration again, and this one changes nothing
 
@@ -260,7 +260,7 @@ class IterationInFlight:
     def summed(self, view: GlobalView, squared_norm: float, sizes: tuple[float, ...]) -> None:
         self.sum = GradientSum(view, squared_norm, self.batches_due, sizes)
         self.spent = self.spent_due
-        self.missing, self.left, self.processed = (), Left(), None
+        self.missing, self.left, self.processed = (), LeftRows(), None
         self._due.clear()
         self._stepped.clear()
         self._phase = Phase.SUMMED

@@ -14,7 +14,7 @@ from dynamix_ps.config.schema import PolicySection
 from dynamix_ps.errors import TrainingError
 from tests.unit.worker_hooks.local_run import open_run, settings_for
 from worker_hooks.early_end import EarlyEnd
-from worker_hooks.iteration.in_flight import Left
+from worker_hooks.iteration.in_flight import LeftRows
 from worker_hooks.run import Run
 from worker_hooks.sampling.sampler import Range
 from worker_hooks.session import Session
@@ -51,7 +51,7 @@ def leave(run: Run, monkeypatch: pytest.MonkeyPatch, samples: int) -> None:
 
     def received(*args: Any) -> Any:
         view = receive(*args)
-        run.training.now.left = Left(samples)
+        run.training.now.left = LeftRows(samples)
         done = run.training.now.batch.samples - samples
         return view._replace(worker_samples=(done,), samples=done)
 

@@ -18,12 +18,20 @@ from torch.utils.data import DataLoader, TensorDataset, default_collate
 from tests.unit.worker_hooks.late_worker import Worker, assert_cut, assert_equal, gradients
 from tests.unit.worker_hooks.local_run import open_run, settings_for
 from worker_hooks.backward import Backward
-from worker_hooks.memory.batch_parts import NUMBER, BatchParts
+from worker_hooks.memory import batch_parts
+from worker_hooks.memory.batch_parts import BatchParts
 from worker_hooks.session import Session
 from worker_hooks.torch.memory.batch_rows import BatchRows
 
 ROWS = 35
 WORDS, LENGTH = 11, 6
+
+NUMBER = 8  # of parts, more than usual
+
+
+@pytest.fixture(autouse=True)
+def _in_eight_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(batch_parts, "NUMBER", NUMBER)
 
 
 class Mlp(nn.Module):
