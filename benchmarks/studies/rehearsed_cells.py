@@ -34,7 +34,8 @@ from dynamix_ps.config.schema import BatchBounds, Cluster, Config, Metrics, Work
 from dynamix_ps.policy.learned.policy import PRETRAINED
 from dynamix_ps.rehearsal.outcome import Evaluated, RehearsalOutcome
 from dynamix_ps.rehearsal.processes import some_at_a_time
-from dynamix_ps.rehearsal.study import SEED, Study, StudyRun
+from dynamix_ps.rehearsal.script_run import SEED
+from dynamix_ps.rehearsal.study import Study, StudyRun
 from dynamix_ps.run_record.evaluations import higher_is_better
 from dynamix_ps.sim.scenario.load import Scenario
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import secrets
 import signal
@@ -13,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
+from click.core import ParameterSource
 from rich.console import Console
 from rich.table import Table
 
@@ -21,7 +23,7 @@ from dynamix_ps.cli.options.policy_name import POLICY_NAMES
 from dynamix_ps.config.load import check_rules, load_config
 from dynamix_ps.config.policies import check_name
 from dynamix_ps.config.schema import Config, PolicySection
-from dynamix_ps.errors import EnvironmentNotReady, UsageError
+from dynamix_ps.errors import EnvironmentNotReady, JobFailed, UsageError
 from dynamix_ps.launch.preflight.launch_checks import check_command
 from dynamix_ps.policy.registry import check_policy, findings, make_policy, policy_rng
 from dynamix_ps.terminal import make_console, progress_bar
@@ -108,6 +110,11 @@ class StudyChoice:
 @click.option(
     "--against", help="Policy to compare the others with.  [default: static, if it takes part; else the last]"
 )
+@click.option(
+    "--find-rate",
+    is_flag=True,
+    help="Compare learning rates in place of policies, by short runs, and tell whether that of the script is right.",
+)
 @click.option("--jobs", type=click.IntRange(1), help="Runs at a time.  [default: one per usable core]")
 @click.option(
     "--out",
@@ -120,6 +127,7 @@ def command(
     chosen: StudyChoice,
     target: tuple[str | None, float | None] | None,
     against: str | None,
+    find_rate: bool,
     jobs: int | None,
     out: Path | None,
     cmd: tuple[str, ...],
@@ -145,6 +153,8 @@ def command(
             f"{config_file}: worker {min(config.later)} comes later, and a rehearsal has all workers from its "
             "beginning; remove `later`, or the worker"
         )
+    if find_rate:
+        return _find_rate(config, chosen.first_seed, cmd or config.command, out, jobs or _usable_cores())
     policies = chosen.policies
     reference = against or (REFERENCE if REFERENCE in policies else policies[-1])
     if reference not in policies:
@@ -155,7 +165,7 @@ def command(
     for one in changed:
         check_policy(one)
     study = Study(
-        folder=(out or _new_folder(config)).absolute(),
+        folder=(out or _new_folder(config, "rehearsal")).absolute(),
         config=config,
         scenarios=[scenario_for(config, name) for name in chosen.scenarios or (None,)],
         policies=policies,
@@ -163,7 +173,7 @@ def command(
         command=argv,
     )
     study.check_settings()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # so that its runs end, too
+    _end_with_its_runs()
     console = make_console()
     console.print(f"study: {study.folder}", highlight=False, soft_wrap=True)
     for one in changed:
@@ -226,9 +236,55 @@ def _with_policy(config: Config, name: str) -> Config:
     return check_rules(config.model_copy(update={"policy": chosen}), f"--policy {name}")
 
 
-def _new_folder(config: Config) -> Path:
+def _find_rate(config: Config, seed: int, argv: tuple[str, ...], out: Path | None, jobs: int) -> int:
+    """A race of learning rates.
+
+    Raises:
+        UsageError: an option is for a comparison of policies, or the script does not suit.
+        JobFailed: a run fails, or every rate breaks the training.
+    """
+    from dynamix_ps.rehearsal.rate_runs import RateRuns, race_config
+
+    context = click.get_current_context()
+    for name in ("scenarios", "policies", "seeds", "target", "against"):
+        if context.get_parameter_source(name) is not ParameterSource.DEFAULT:
+            option = next(one.opts[0] for one in context.command.params if one.name == name)
+            raise UsageError(
+                f"{option} is for a comparison of policies, and --find-rate compares rates; remove one of them"
+            )
+    check_command(argv)
+    folder = (out or _new_folder(config, "rates")).absolute()
+    try:
+        folder.mkdir(mode=0o700, parents=True)
+    except OSError as error:
+        raise EnvironmentNotReady(
+            f"cannot make {folder}: {error.strerror or error}; give another folder with --out: a race makes a new one"
+        ) from error
+    _end_with_its_runs()
+    console = make_console()
+    console.print(f"race of rates: {folder}", highlight=False, soft_wrap=True)
+    changed = race_config(config, seed).model_copy(update={"command": argv})
+    race, rate = RateRuns(folder, changed).run(jobs)
+    table = Table(title="learning rates after a short training of each")
+    table.add_column("rate", justify="right")
+    table.add_column("loss", justify="right")
+    for octave, loss in sorted(race.losses.items()):
+        table.add_row(f"{rate * 2.0**octave:.3g}", f"{loss:.4f}" if math.isfinite(loss) else "infinite")
+    console.print(table)
+    if (found := race.found()) is None:
+        raise JobFailed("the loss became infinite at every rate of the race; start with a far lower one")
+    console.print(found.sentence(rate), highlight=False, soft_wrap=True)
+    return 0
+
+
+def _end_with_its_runs() -> None:
+    """At SIGTERM the runs end, too."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+
+
+def _new_folder(config: Config, kind: str) -> Path:
     stamp = datetime.now(timezone.utc).strftime("%Y%m%dT%H%M%SZ")
-    return Path(config.run_dir) / f"rehearsal-{config.name}-{stamp}-{secrets.token_hex(4)}"
+    return Path(config.run_dir) / f"{kind}-{config.name}-{stamp}-{secrets.token_hex(4)}"
 
 
 def _usable_cores() -> int:

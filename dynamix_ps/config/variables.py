@@ -15,6 +15,7 @@ TLS = "DYNAMIX_TLS"
 RESUME = "DYNAMIX_RESUME"
 SLOWDOWN = "DYNAMIX_SLOWDOWN"
 REHEARSAL = "DYNAMIX_REHEARSAL"
+RATE_TRIAL = "DYNAMIX_RATE_TRIAL"
 DATA = "DYNAMIX_DATA"
 PROBE = "DYNAMIX_PROBE"
 ROLE_NAME = "DYNAMIX_ROLE_NAME"
@@ -100,6 +101,9 @@ VARIABLES: tuple[Variable, ...] = (
         REHEARSAL,
         "Scenario file that gives the time in a rehearsal: the process stands for all workers.",
         "worker_hooks, rehearsal",
+    ),
+    _of_run(
+        RATE_TRIAL, "Factor on the script's learning rate in a rehearsal that is one of a race of rates.", "rehearsal"
     ),
     _of_run(
         ROLE_NAME,

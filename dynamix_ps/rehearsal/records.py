@@ -19,7 +19,13 @@ _OF_EVERY_WORKER = frozenset({"started", "plan_applied", "finished", "paused", "
 
 
 class Records:
-    """The reporter of a rehearsal, for all workers. Times in it are simulated; it has no thread."""
+    """The reporter of a rehearsal, for all workers. Times in it are simulated; it has no thread.
+
+    Attributes:
+        iterations: complete ones so far.
+    """
+
+    iterations = 0
 
     def __init__(self, folder: RunFolder, cluster: SimulatedCluster, began_s: float) -> None:
         """`began_s`: unix time of second 0 of the simulation."""
@@ -79,6 +85,7 @@ class Records:
         """Nobody waits for it."""
 
     def completed(self, iterations: int) -> None:
+        self.iterations = iterations
         self._mark.write(iterations)
 
     def missing(self, iteration: int) -> Missing:

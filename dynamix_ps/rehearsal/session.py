@@ -9,8 +9,10 @@ Here the watch shows simulated seconds, and the reporter asks the arbitrator in 
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -63,6 +65,11 @@ class RehearsedSession(Session):
     def _open_records(self) -> Reporting:
         assert self.settings.run_dir is not None
         self._records = Records(RunFolder(self.settings.run_dir), self._cluster, time.time())
+        if factor := variables.get(variables.RATE_TRIAL):
+            from dynamix_ps.rehearsal.rate_trial import RateTrial
+
+            end = partial(os._exit, 0)  # whatever the script would do at its end
+            RateTrial(float(factor), lambda: self._records.iterations, self._records.event, end).install()
         return self._records
 
     def now_s(self) -> float:

@@ -6,30 +6,21 @@ over are not repeated.
 
 from __future__ import annotations
 
-import os
-import secrets
-import shutil
 import subprocess
-import sys
 from collections.abc import Callable, Collection, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
-from dynamix_ps.config import variables
 from dynamix_ps.config.load import dump_config
 from dynamix_ps.config.schema import Config, PolicySection
 from dynamix_ps.errors import EnvironmentNotReady, JobFailed, UsageError
-from dynamix_ps.one_thread import ONE_THREAD
 from dynamix_ps.rehearsal.outcome import RehearsalOutcome, read_outcome
 from dynamix_ps.rehearsal.processes import some_at_a_time
+from dynamix_ps.rehearsal.script_run import start_script, why_useless
 from dynamix_ps.run_record.json_lines import JsonLinesTail
 from dynamix_ps.run_record.run_folder import RunFolder
 from dynamix_ps.sim.scenario.load import Scenario, dump_scenario
-from worker_hooks.process.launched import LAUNCHER_VARIABLES
-
-SEED = "{seed}"  # in the script's command: the seed of the run
-_LAST_LINES = 12
 
 OnProgress = Callable[[float], None]  # runs that are over, parts of runs included
 
@@ -104,28 +95,8 @@ class Study:
 
     def start(self, run: StudyRun) -> subprocess.Popen[bytes]:
         """Start the process of a run. What an earlier attempt has left is removed."""
-        folder = self.folder_of(run)
-        shutil.rmtree(folder.path, ignore_errors=True)
-        for part in (folder.logs_dir, folder.workers_dir, folder.roles_dir, folder.arbitrator_dir):
-            part.mkdir(parents=True)
-        folder.checkpoints_dir.mkdir()
-        config = self._config_of(run.policy, run.seed)
-        folder.write_config(config)
         scenario = next(one for one in self.scenarios if one.name == run.scenario)
-        scenario_file = folder.path / "scenario.yaml"
-        scenario_file.write_text(dump_scenario(scenario), encoding="utf-8")
-        argv = [word.replace(SEED, str(run.seed)) for word in self.command]
-        if argv[0] == "python":
-            argv[0] = sys.executable
-        foreign = variables.OF_ONE_RUN | LAUNCHER_VARIABLES
-        environ = {name: value for name, value in os.environ.items() if name not in foreign}
-        environ = {**ONE_THREAD, **environ, **config.env, "PYTHONUNBUFFERED": "1"}
-        environ[variables.CONFIG] = str(folder.config_file)
-        environ[variables.RUN_DIR] = str(folder.path)
-        environ[variables.RUN_ID] = secrets.token_hex(4)
-        environ[variables.REHEARSAL] = str(scenario_file)
-        with folder.log_file("worker-0").open("wb") as log:
-            return subprocess.Popen(argv, env=environ, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT)
+        return start_script(self.folder_of(run), self._config_of(run.policy, run.seed), scenario)
 
     def run_missing(self, jobs: int, on_progress: OnProgress) -> None:
         """Make all runs that are not over, `jobs` at a time.
@@ -167,11 +138,7 @@ class Study:
         if (outcome := read_outcome(folder)) is not None:
             outcome.check_evaluations(run)
             return
-        log = folder.log_file("worker-0")
-        lines = log.read_text(encoding="utf-8", errors="replace").splitlines()[-_LAST_LINES:]
-        why = f"exit code {exit_code}" if exit_code else "its script has trained nothing with dynamix.attach()"
-        told = "".join(f"\n  {line}" for line in lines) or " nothing"
-        raise JobFailed(f"the rehearsed run of {run} failed, {why}; the end of {log}:{told}")
+        raise JobFailed(f"the rehearsed run of {run} failed, {why_useless(folder, exit_code)}")
 
 
 class _Progress:

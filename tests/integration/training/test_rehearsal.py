@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -28,7 +29,7 @@ inputs = torch.randn(400, 6, generator=torch.Generator().manual_seed(1))
 targets = (inputs.sum(1) > 0).long()
 data = torch.utils.data.TensorDataset(inputs, targets)
 model = torch.nn.Sequential(torch.nn.Linear(6, 16), torch.nn.Tanh(), torch.nn.Linear(16, 2))
-optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+optimizer = torch.optim.SGD(model.parameters(), lr=float(sys.argv[2]) if sys.argv[2:] else 0.05)
 run = dynamix.attach(model, optimizer, data)
 for inputs, targets in run.batches(epochs=6):
     optimizer.zero_grad()
@@ -37,6 +38,7 @@ for inputs, targets in run.batches(epochs=6):
     if run.every_samples(100):
         run.evaluate(data, lambda x, y: {"accuracy": (model(x).argmax(1) == y).sum()})
 run.close()
+torch.save(model.state_dict(), "model.pt")
 """
 WITHOUT_ARBITRATOR = """
 from dynamix_ps.rehearsal.session import RehearsedSession
@@ -114,3 +116,27 @@ def test_the_command_compares_policies_with_a_script(tmp_path: Path) -> None:
     before = (run / "workers" / "worker-0.jsonl").stat().st_mtime_ns
     assert rehearse().partition("report:")[0] == told.partition("report:")[0], "runs that are over are not repeated"
     assert (run / "workers" / "worker-0.jsonl").stat().st_mtime_ns == before
+
+
+@pytest.mark.timeout(240)
+def test_the_command_finds_a_rate_and_leaves_the_folder_as_it_is(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(SCRIPT)
+    (tmp_path / "cluster.yaml").write_text(CLUSTER)
+    (tmp_path / "model.pt").write_text("of a night")
+    before = {path: path.read_bytes() for path in tmp_path.iterdir()}
+
+    def find(rate: str, *options: str) -> subprocess.CompletedProcess[str]:
+        argv = [sys.executable, "-m", "dynamix_ps", "rehearse", "-c", "cluster.yaml", "--find-rate", "--out", "race"]
+        env = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])}
+        argv += [*options, "--", "python", "train.py", "{seed}", rate]
+        return subprocess.run(argv, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=200, check=False)
+
+    found = find("6")
+    assert found.returncode == 0, found.stdout + found.stderr
+    assert re.search(r"your rate of 6 is about [\d.]+ times too high; [\d.]+ suggested\n$", found.stdout), found.stdout
+    assert {path: path.read_bytes() for path in tmp_path.iterdir() if path.is_file()} == before
+    again = find("6")
+    assert again.returncode == 3 and "a race makes a new one" in again.stderr
+    refused = find("6", "--policy", "ppo")
+    assert refused.returncode == 2
+    assert "--policy is for a comparison of policies" in refused.stderr
