@@ -7,6 +7,7 @@
     membership       jobs whose workers come and go
     faults           faults in real runs
     wire_precision   the accuracy that fewer bytes on the wire cost
+    found_rates      the learning rates that a race suggests, beside tuned ones
     frameworks       trainings in Lightning, accelerate and transformers against their bars
     published        the tables that README and docs/results.md print, from the raw tables
 

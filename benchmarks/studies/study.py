@@ -89,14 +89,16 @@ def run_kept_study(
     run: Callable[[Cell], list[Row]],
     report: Callable[[Sequence[Row]], Report],
     arguments: Sequence[str] | None = None,
+    simulated: bool = True,
 ) -> None:
-    """Run a simulated study from the command line, cell by cell (kept_rows.py); the page comes when all have ended.
+    """Run a study of one machine, cell by cell (kept_rows.py); the page comes when all have ended.
 
     Args:
         name: as in `run_study`.
         cells_of: all cells; its argument asks for a quick study, whose files have names of their own.
         run: makes the rows of one cell.
         report: what all rows say.
+        simulated: whether the page says that its figures are simulated.
     """
     args = resumable_arguments(doc, quick="too small for meaningful figures; shows that it works").parse_args(arguments)
     stem = stem_of(name) + "-quick" * args.quick
@@ -107,7 +109,9 @@ def run_kept_study(
         return
     found = report(rows)
     command = f"python -m benchmarks.studies.{name}" + " --quick" * args.quick
-    block = f"`{command}`: {took_s(rows):,.0f} s of one core on {where()}. Simulated.\n\n{found.tables}\n"
+    block = (
+        f"`{command}`: {took_s(rows):,.0f} s of one core on {where()}.{' Simulated.' * simulated}\n\n{found.tables}\n"
+    )
     update_page(args.out / f"{stem}.md", block)
     draw(args.out / f"{stem}.png", found.draw)
     print(block)
