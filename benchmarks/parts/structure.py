@@ -58,7 +58,7 @@ class Limit(NamedTuple):
 LIMITS = {
     "lines of the product": Limit(76_000, 58_000),
     "lines of its core": Limit(60_850, 42_000),
-    "lines of benchmarks": Limit(24_600, 20_000),
+    "lines of benchmarks": Limit(24_620, 20_000),
     "lines of tests": Limit(89_850, 60_000),
     "depth of inheritance": Limit(2, 2),
     "methods of the largest class": Limit(40, 40),

@@ -269,7 +269,7 @@ def _find_rate(config: Config, seed: int, argv: tuple[str, ...], out: Path | Non
     table.add_column("rate", justify="right")
     table.add_column("loss", justify="right")
     for octave, loss in sorted(race.losses.items()):
-        table.add_row(f"{rate * 2.0**octave:.3g}", f"{loss:.4f}" if math.isfinite(loss) else "infinite")
+        table.add_row(f"{rate * 2.0**octave:.3g}", f"{loss:.5g}" if math.isfinite(loss) else "infinite")
     console.print(table)
     if (found := race.found()) is None:
         raise JobFailed("the loss became infinite at every rate of the race; start with a far lower one")

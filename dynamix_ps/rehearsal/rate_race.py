@@ -78,12 +78,14 @@ class RateRace:
         best = self._best
         if math.isinf(self.losses[best]):
             return None
-        lower, upper = (self.losses.get(best + side, math.inf) - self.losses[best] for side in (-STEP, STEP))
-        above = (
+        lower, upper = (self.losses.get(best + side, math.nan) - self.losses[best] for side in (-STEP, STEP))
+        if math.isinf(
             lower + upper
-        )  # the minimum of the parabola is at most half a step away; beside a broken rate: not known
-        beside = STEP * (lower - upper) / (2 * above) if 0 < above < math.inf else 0.0
-        return FoundRate(best + beside, at_least=abs(best) == LIMIT)
+        ):  # a broken rate is infinitely worse: half a step away from it, if the other is not
+            part = float(math.isinf(lower)) - float(math.isinf(upper))
+        else:
+            part = (lower - upper) / (lower + upper) if lower + upper > 0 else 0.0
+        return FoundRate(best + STEP / 2 * part, at_least=abs(best) == LIMIT)
 
     @property
     def _best(self) -> int:

@@ -49,6 +49,12 @@ def test_a_broken_rate_never_wins(best: float, broken_from: int) -> None:
         assert found is not None and found.octaves < broken_from
 
 
+def test_the_suggestion_keeps_away_from_a_broken_rate_as_from_one_that_is_far_worse() -> None:
+    beside = {-STEP: 2.3, 0: 2.0}
+    broken, far_worse = (RateRace({**beside, STEP: loss}).found() for loss in (math.inf, 1e28))
+    assert broken == FoundRate(-STEP / 2) and far_worse is not None and far_worse.octaves == pytest.approx(-STEP / 2)
+
+
 def test_a_best_rate_at_the_end_may_have_a_better_one_beyond() -> None:
     found = run(losses(LIMIT + 3.0)).found()
     assert found == FoundRate(LIMIT, at_least=True) and not found.is_right
