@@ -58,8 +58,8 @@ class Limit(NamedTuple):
 LIMITS = {
     "lines of the product": Limit(75_200, 58_000),
     "lines of its core": Limit(60_000, 42_000),
-    "lines of benchmarks": Limit(24_450, 20_000),
-    "lines of tests": Limit(88_600, 60_000),
+    "lines of benchmarks": Limit(24_550, 20_000),
+    "lines of tests": Limit(88_700, 60_000),
     "depth of inheritance": Limit(2, 2),
     "methods of the largest class": Limit(40, 40),
     "attributes of the largest class": Limit(20, 20),
@@ -68,7 +68,7 @@ LIMITS = {
     "modules of a decision": Limit(28, 15),
     "calls of a decision": Limit(106, 60),
     "class names with several meanings": Limit(0, 0),
-    "megabytes of results": Limit(3.3, 4),
+    "megabytes of results": Limit(3.6, 4),
 }
 
 

@@ -51,7 +51,7 @@ class DeadlineSettings:
     lately: int = LATELY
 
 
-class Deadline:
+class SimulatedDeadline:
     """That of each environment.
 
     Attributes:

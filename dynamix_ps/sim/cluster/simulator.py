@@ -19,7 +19,7 @@ from dynamix_ps.policy.base import View
 from dynamix_ps.policy.window_arrays import WindowArrays
 from dynamix_ps.sim.cluster import learning, measure
 from dynamix_ps.sim.cluster.cost import WindowTimes, iteration_times, mean_times
-from dynamix_ps.sim.cluster.deadline import Deadline, DeadlineSettings
+from dynamix_ps.sim.cluster.deadline import DeadlineSettings, SimulatedDeadline
 from dynamix_ps.sim.cluster.parameters import Mask, Parameters, Reals
 from dynamix_ps.sim.cluster.traces import Conditions
 from dynamix_ps.sim.cluster.views import views_of
@@ -59,7 +59,7 @@ class Simulator:
         self._versions = np.zeros(shape, dtype=np.int64)
         self._ones = np.ones(parameters.initial.shape, dtype=np.float32)
         self._report: WindowArrays | None = None
-        self.deadline = Deadline(deadline, *parameters.initial.shape) if deadline else None
+        self.deadline = SimulatedDeadline(deadline, *parameters.initial.shape) if deadline else None
 
     @property
     def excess(self) -> Reals:
@@ -134,7 +134,7 @@ class Simulator:
         self.times = times
         return self._report
 
-    def _iterations(self, deadline: Deadline, sizes: Reals) -> tuple[WindowTimes, Reals]:
+    def _iterations(self, deadline: SimulatedDeadline, sizes: Reals) -> tuple[WindowTimes, Reals]:
         """Time passes by a window, iteration by iteration: mean times, and the samples of each iteration, (k, E, W)."""
         iterations, longest = self.parameters.window.min(), self.parameters.window.max()
         if iterations < longest:

@@ -9,7 +9,7 @@ import pytest
 
 from dynamix_ps.config.schema import PolicySection
 from dynamix_ps.sim.cluster import simulator as simulators
-from dynamix_ps.sim.cluster.deadline import EVERY, SKIPPED, Deadline, DeadlineSettings
+from dynamix_ps.sim.cluster.deadline import EVERY, SKIPPED, DeadlineSettings, SimulatedDeadline
 from dynamix_ps.sim.cluster.parameters import Parameters, Reals, parameters_of
 from dynamix_ps.sim.cluster.randomise import draw
 from dynamix_ps.sim.cluster.simulator import Simulator
@@ -37,7 +37,7 @@ class Worker0:
     def __init__(self, settings: DeadlineSettings, samples: int = 100, **changed: Any) -> None:
         self.parameters: Parameters = parameters_of([cluster(trace=(), **changed)])
         self.conditions = Conditions(self.parameters, np.random.default_rng(0))
-        self.deadline = Deadline(settings, 1, 4)
+        self.deadline = SimulatedDeadline(settings, 1, 4)
         self._samples = samples
 
     def iteration(self, slow: float = 1.0) -> tuple[float, float, float]:
@@ -171,7 +171,7 @@ def test_without_a_deadline_no_iteration_is_simulated(monkeypatch: pytest.Monkey
     def refuse(*_: object) -> tuple[Any, Reals]:
         raise AssertionError
 
-    monkeypatch.setattr(simulators.Deadline, "iteration", refuse)
+    monkeypatch.setattr(simulators.SimulatedDeadline, "iteration", refuse)
     run(cluster(), None)
 
 
