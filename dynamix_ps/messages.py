@@ -232,10 +232,6 @@ class WindowRecord:
         float,
         Metric("Samples, or tokens (`batch.unit`), of a pass over the data", SAMPLES, scope="cluster", chart=False),
     ] = NAN  # unknown: of a stream
-    left_samples: Annotated[
-        float, Metric("Samples that came again, as the worker was late and ended iterations early", SAMPLES)
-    ] = NAN
-    left_s: Annotated[float, Metric("Time that computing these samples would have taken", SECONDS)] = NAN
     # as SystemSample describes them; cpu_ratio is the hook's own, without pauses
     cpu_ratio: float = NAN
     cpu_cores: float = NAN

@@ -6,7 +6,6 @@
   training         the parts of a training, and the story of one iteration
   adapter          what a framework does in its own way, its parameters and its states: interfaces
   backward         the backward pass, and the sum that follows
-  early_end        where a deadline passes: a backward pass that ends early, and what is owed then
   sums             all workers do the same with the same weights, or all stop
   replicas         parameters that change, on all workers alike
   data             the samples, and which worker takes which of them

@@ -212,10 +212,6 @@ class Adapter(ABC):
         """Whether a backward outside run.backward() has added to gradients that are in a sum already."""
         return False
 
-    def has_gradients(self) -> bool:
-        """Whether parameters have a gradient other than zero."""
-        return True
-
     def drop_summed_gradients(self) -> bool:
         """Gradients that are in a sum already count for nothing on this worker. Returns whether there are some."""
         return False

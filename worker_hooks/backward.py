@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Collection, Sequence
-from contextlib import nullcontext
+from collections.abc import Collection
 from typing import TYPE_CHECKING, Any
 
 from dynamix_ps.errors import DIVERGED, TrainingError
@@ -17,20 +16,13 @@ from worker_hooks.iteration.reduction import Kind, check
 from worker_hooks.process.termination import TERMINATION
 
 if TYPE_CHECKING:
-    from worker_hooks.early_end import EarlyEnd
     from worker_hooks.training import Training
 
 NORM_EVERY = 10  # iterations; gradient norms cost a pass over all gradients and change slowly (chosen by us)
 
 
 class Backward:
-    """The backward passes of one training.
-
-    Attributes:
-        early_end: of late ones; none: they run to their end.
-    """
-
-    early_end: EarlyEnd | None = None
+    """The backward passes of one training."""
 
     def __init__(self, training: Training) -> None:
         self._training, self._session = training, training.session
@@ -46,8 +38,6 @@ class Backward:
         self._training.loops.settle(loss)
         now = self._now
         now.check_backward()
-        if self.early_end is not None:
-            self.early_end.check_first()
         sums.complete()
         self._training.replicas.follow_parameters(before_forward=False)
         batch = now.batch
@@ -63,8 +53,7 @@ class Backward:
         before_sum = sums.weight if units is None else weight_before_sum(units, now.global_samples, workers)
         sums.exchange.begin(before_sum, measured, now.weight)
         if batch.samples:
-            with nullcontext() if self.early_end is None else self.early_end.backward():
-                adapter.propagate(loss)
+            adapter.propagate(loss)
         if counts:
             now.add_loss(adapter.number(loss) / sums.scale)
         now.close_losses()
@@ -119,7 +108,7 @@ class Backward:
     def _contribute(self, grad_sq: float) -> list[Contribution]:
         """What the workers of this process put into the trailer. `grad_sq`: squared norm of its gradient."""
         now, watch, sums = self._now, self._observer.watch, self._sums
-        scale = sums.scale * sums.reduction.per_sample(now.batch.samples) * now.part_processed
+        scale = sums.scale * sums.reduction.per_sample(now.batch.samples)
         now.divide(self._session.workers.here, [one / scale**2 for one in self._adapter.squared_norms(grad_sq)])
         plan_version = self._plans.switch.vote(self._session.newest_plan()).version
         doing, weights = sums.doing(self._kind).code(), sums.weights
@@ -164,23 +153,23 @@ class Backward:
         if 0 in view.members:
             now.missing = [rank for rank, size in enumerate(sizes) if size and not view.members[rank]]
             sizes = now.sizes_due
-        self._check_processed(view, sizes)
+        if view.worker_samples != sizes:
+            raise TrainingError(
+                f"the workers have processed {view.worker_samples} samples in iteration {iteration}, "
+                f"the plan has {sizes}; batches must come from run.batches() of the same data on every worker"
+            )
         self._training.data.stream.told(view.stream, view.present)
         self._training.gathers.check_gradient(now.missing, now.batch.samples > 0)
-        # what makes means over the samples of the workers that are there of means over all that were planned
-        of_present = planned / sum(sizes) if any(sizes) else 0.0
+        short = 1.0  # what makes a mean over the samples in the sum of one over those that were planned
         if now.missing:
+            short = planned / view.samples if view.samples else 0.0
             self._miss(now.missing, iteration)
             if sums.leads:
                 self._observer.finished_without(iteration, now.missing, view.samples, planned)
         if membership is not None:
             membership.let_go(view)
         if now.missing and now.units is None:
-            view = view._replace(loss=view.loss * of_present)
-        short = of_present
-        if self.early_end is not None:
-            self.early_end.received(view)
-            short = planned / view.samples if view.samples else 0.0
+            view = view._replace(loss=view.loss * short)
         reason = self._reason_to_roll_back(view)
         if view.broken_ranks and not reason:
             raise TrainingError(
@@ -193,7 +182,7 @@ class Backward:
             if now.units is None
             else factor_after_sum(view, now.global_samples, iteration)
         )
-        sums.exchange.deliver(factor, of_present)
+        sums.exchange.deliver(factor, short)
         squared_norm = math.nan
         if self._adapts:
             self._observe_noise(view)
@@ -208,19 +197,6 @@ class Backward:
         if reason:
             self._roll_back(reason)
         sums.exchange.after_sum()
-
-    def _check_processed(self, view: GlobalView, sizes: Sequence[int]) -> None:
-        """Raises TrainingError unless every worker has processed its samples, or with a deadline some of them."""
-        if view.worker_samples == sizes:
-            return
-        if self.early_end is not None and all(
-            0 < done <= size or done == size for done, size in zip(view.worker_samples, sizes, strict=True)
-        ):
-            return
-        raise TrainingError(
-            f"the workers have processed {view.worker_samples} samples in iteration {self._now.batch.iteration}, "
-            f"the plan has {sizes}; batches must come from run.batches() of the same data on every worker"
-        )
 
     def not_late_because(self) -> str:
         """Why no iteration has late gradients although the cluster file asks for them; empty: some may have."""
@@ -246,8 +222,7 @@ class Backward:
         awaited = set() if self._training.membership is None else self._training.membership.entries.awaited(iteration)
         self._plans.switch.go_without(iteration, set(missing) - awaited)
         for step in self._now.steps_due:
-            left = {rank: step.sizes[rank] for rank in missing}
-            self._training.data.stream.missed(step, left, iteration + 1 + self._plans.switch.lag)
+            self._training.data.stream.missed(step, missing, iteration + 1 + self._plans.switch.lag)
 
     def _reason_to_roll_back(self, view: GlobalView) -> str:
         """Why the weights of an earlier iteration come back after this sum; empty: they do not."""

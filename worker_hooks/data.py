@@ -57,11 +57,6 @@ class Data:
         return isinstance(self.source, Stream)
 
     @property
-    def rows_are_samples(self) -> bool:
-        """Whether row j of a batch is its sample j."""
-        return self._loading.rows_are_samples
-
-    @property
     def lengths_code(self) -> int:
         """Checksum of the tokens of the samples; 0 where sizes are in samples."""
         return 0 if self.lengths is None else zlib.crc32(self.lengths.tobytes())

@@ -144,8 +144,6 @@ class Training:
             )
         if sums.leads and (reason := self.backward.not_late_because()):
             session.degraded("overlap", reason)
-        if settings.config.policy.deadline != "off":
-            self._end_early_at_deadlines()
         self.memory = self._limited_memory()
         atexit.register(self.close)
         TERMINATION.watch(self.ending)
@@ -160,15 +158,6 @@ class Training:
         else:
             with self.sums.watch.blocked():
                 self.sums.announce("for the next batch of a stream")
-
-    def _end_early_at_deadlines(self) -> None:
-        from worker_hooks.early_end import EarlyEnd  # few trainings have deadlines
-
-        if reason := EarlyEnd.not_possible(self):
-            if self.sums.leads:
-                self.session.degraded("deadline", reason)
-        else:
-            self.backward.early_end = EarlyEnd(self)
 
     def _limited_memory(self) -> WorkerMemory:
         """What fits into the memory of this worker, as far as the settings say."""
@@ -287,8 +276,6 @@ class Training:
         self.now.begin(batch)
         self.in_hand.take(batch.samples)
         self.sums.begin_batch(self.now)
-        if self.backward.early_end is not None:
-            self.backward.early_end.begin_batch()
         if self.plans.guard is not None and not self.sums.has_earlier:
             self.plans.guard.before_batch(self.progress.iteration, self.replicas.layouts, self._copy_state)
         self.observer.watch.batch_ready()

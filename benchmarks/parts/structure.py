@@ -56,10 +56,10 @@ class Limit(NamedTuple):
 
 
 LIMITS = {
-    "lines of the product": Limit(76_000, 58_000),
-    "lines of its core": Limit(60_850, 42_000),
-    "lines of benchmarks": Limit(24_620, 20_000),
-    "lines of tests": Limit(89_850, 60_000),
+    "lines of the product": Limit(75_300, 58_000),
+    "lines of its core": Limit(59_800, 42_000),
+    "lines of benchmarks": Limit(24_700, 20_000),
+    "lines of tests": Limit(88_800, 60_000),
     "depth of inheritance": Limit(2, 2),
     "methods of the largest class": Limit(40, 40),
     "attributes of the largest class": Limit(20, 20),
@@ -68,7 +68,7 @@ LIMITS = {
     "modules of a decision": Limit(28, 15),
     "calls of a decision": Limit(106, 60),
     "class names with several meanings": Limit(0, 0),
-    "megabytes of results": Limit(3.6, 4),
+    "megabytes of results": Limit(3.4, 4),
 }
 
 

@@ -14,7 +14,7 @@ The report of one grid, made by `dynamix bench report`:
 Pages of benchmarks/results, each made by `python -m benchmarks.report.NAME FOLDER --out benchmarks/results`:
 
     planes              every data plane and framework
-    paired              pairs of contenders: ours beside DDP, with and without a deadline, with `wire: auto`
+    paired              pairs of contenders: ours beside DDP, and with `wire: auto`
     network             slow, shared and lossy links: our agent against its strongest rivals
     data_plane          sums by their size, on one host and between hosts
 

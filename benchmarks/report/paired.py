@@ -38,21 +38,13 @@ from dynamix_ps.errors import UsageError
 from dynamix_ps.exit_codes import exit_code_of
 from dynamix_ps.sim.contest.comparison import Estimate
 
-CHANGES, STAYS = ("spot", "bursts", "hl-schedule"), ("homogeneous", "h-level-4")  # speeds
-
 
 class Asked(NamedTuple):
-    """Two contenders of a page.
-
-    Attributes:
-        bar: on the ratio of their seconds per sample.
-        scenarios: for which the bar is; none: for all.
-    """
+    """Two contenders of a page, and the bar on the ratio of their seconds per sample."""
 
     contender: str
     reference: str
     bar: float | None = None
-    scenarios: tuple[str, ...] = ()
 
 
 PAGES = {
@@ -64,10 +56,6 @@ PAGES = {
         Asked(DDP_BY_HAND, DDP),
     ),
     "wire": (Asked("static-64-wire-auto", STATIC, 0.75), Asked("model-wire-auto", "model", 0.75)),
-    "deadline": (
-        Asked("model-deadline", "model", 0.95, CHANGES),
-        Asked("model-deadline", "model", 1.02, STAYS),
-    ),
 }
 Row = dict[str, str]
 
@@ -117,9 +105,9 @@ def verdict(one: Estimate | None, bar: float | None, seeds: int) -> str:
 
 
 def _pairs(race: Race, asked: Iterable[Asked]) -> Iterator[Row]:
-    for contender, reference, bar, scenarios in asked:
+    for contender, reference, bar in asked:
         logs = log_ratios(race, contender, reference, seconds_per_sample)
-        if not logs or (scenarios and race.scenario not in scenarios):
+        if not logs:
             continue
         clock = ratio(race, contender, reference, seconds_per_sample)
         shows = smallest_difference([logs])

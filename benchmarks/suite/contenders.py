@@ -26,7 +26,7 @@ RULES_TUNED = "rules and constants: nineteen attempts judged on the proof grid (
 OURS_TUNED = f"{TRAINED}; {RULES_TUNED}"
 BY_HAND = "by-hand"
 DDP, DDP_BY_HAND = "ddp", "ddp-by-hand"
-DEADLINE, WIRE_AUTO = "-deadline", "-wire-auto"
+WIRE_AUTO = "-wire-auto"
 NO_SAFETY_NET = Safety(enabled=False)
 
 
@@ -168,20 +168,21 @@ CONTENDERS = {
 
 def is_static(name: str) -> bool:
     """Whether every worker keeps one size, and nothing else changes."""
-    return name.partition("-")[0] == "static" and not name.endswith((DEADLINE, WIRE_AUTO))
+    return name.partition("-")[0] == "static" and not name.endswith(WIRE_AUTO)
 
 
 def contender(name: str) -> Contender:
     """One of CONTENDERS, `static-N`: every worker keeps N samples, or `static-N-xF`: with F times the learning rate.
 
-    `NAME-deadline` is one of these with `policy.deadline: auto`, `NAME-wire-auto` with `cluster.wire: auto`.
+    `NAME-wire-auto` is one of these with `cluster.wire: auto`.
 
     Raises:
         ConfigError: there is none of this name.
     """
-    for ending in (DEADLINE, WIRE_AUTO):
-        if (plain := name.removesuffix(ending)) != name:
-            return _with(contender(plain), ending)
+    if (plain := name.removesuffix(WIRE_AUTO)) != name:
+        if (own := contender(plain)).over_ddp:
+            raise ConfigError(f"contender {name!r}: DistributedDataParallel has no such wire; take one of ours")
+        return dataclasses.replace(own, wire="auto")
     fixed = re.fullmatch(r"static-([1-9][0-9]*)(?:-x([0-9]+|[0-9]*\.[0-9]+))?", name)
     if fixed and float(fixed[2] or 1) > 0:
         return dataclasses.replace(CONTENDERS["static"], batch=int(fixed[1]), lr_factor=float(fixed[2] or 1))
@@ -190,11 +191,3 @@ def contender(name: str) -> Contender:
         hint = f"; did you mean {close[0]!r}?" if close else ""
         raise ConfigError(f"contender {name!r}: expected static-N or one of {', '.join(CONTENDERS)}{hint}")
     return CONTENDERS[name]
-
-
-def _with(own: Contender, ending: str) -> Contender:
-    if own.over_ddp:
-        raise ConfigError(f"contender ...{ending}: DistributedDataParallel has none; take one of ours")
-    if ending == WIRE_AUTO:
-        return dataclasses.replace(own, wire="auto")
-    return dataclasses.replace(own, policy=own.policy.model_copy(update={"deadline": "auto"}))

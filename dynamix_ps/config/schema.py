@@ -53,14 +53,6 @@ def _plain_off(value: object) -> object:
     return "off" if value is False else value
 
 
-def _read_deadline(value: object) -> object:
-    value = _plain_off(value)
-    is_factor = isinstance(value, int | float) and not isinstance(value, bool) and 1 < value <= 10
-    if value in ("off", "auto") or is_factor:
-        return value
-    raise ValueError("must be off, auto, or a factor above 1, at most 10")
-
-
 def _guard_for_decide(value: Any) -> Any:
     """`lr: decide` of release 0.1 is read as `lr: guard`."""
     if value == "decide":
@@ -383,16 +375,6 @@ class PolicySection(_Section):
     That run begins with sizes by these speeds, with the global batch of the first sizes. If the first second of
     training contradicts the speeds, it goes back to the first sizes. Only for policies that measure speeds.
     """
-    deadline: Annotated[
-        Literal["off", "auto"] | Annotated[float, Field(gt=1, le=10)],
-        BeforeValidator(_read_deadline),
-        Field(examples=["auto"]),
-    ] = "off"
-    """When a worker that is late in an iteration ends its backward pass: as a factor on the usual time of the slowest.
-
-    It sends what it has, and the rest of its samples comes again. `auto`: 1.15. `off`: all wait for it. Only where a
-    loss is the mean over the samples of a batch, in torch and over a data set; other scripts are left alone, and told.
-    """
     pid: Pid = Pid()
     """Only for `pid`."""
     lbbsp: LbBsp = LbBsp()
@@ -408,8 +390,8 @@ class PolicySection(_Section):
 
     @property
     def own_keys(self) -> tuple[str, ...]:
-        """The keys of this section that the policy of this name takes, beside its name."""
-        return ("deadline", *entry_of(self.name).keys)
+        """The keys of this section that only the policy of this name takes."""
+        return entry_of(self.name).keys
 
     @property
     def foreign_keys(self) -> tuple[str, ...]:

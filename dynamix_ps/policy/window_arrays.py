@@ -159,7 +159,6 @@ def arrays_of(view: View) -> WindowArrays:
         columns["push_busy"] = np.where(present, _largest(columns["push_busy"].tolist()), NAN)
     columns |= {name: np.float64(getattr(first, name)) for name in OF_CLUSTER}
     _leave_out_what_is_no_training(columns, view)
-    _add_what_late_workers_left(columns, view)
     # of an absent worker nothing is known
     columns |= _columns(view.links, present, OF_LINK) if view.links else dict.fromkeys(OF_LINK, NAN)
     return WindowArrays(
@@ -198,13 +197,6 @@ def _leave_out_what_is_no_training(columns: dict[str, Any], view: View) -> None:
         columns["duration_s"] = columns["duration_s"] - away_s
         columns["worker_duration_s"] = columns["worker_duration_s"] - away_s
         columns["wait_s"] = np.maximum(columns["wait_s"] - (away_s - outside_s), 0.0)
-
-
-def _add_what_late_workers_left(columns: dict[str, Any], view: View) -> None:
-    """A worker that ends iterations early is as fast as if it had computed all of its samples."""
-    for name, left in (("samples", "left_samples"), ("compute_s", "left_s")):
-        values = [NAN if record is None else getattr(record, left) for record in view.records]
-        columns[name] = columns[name] + known_or(np.array(values))
 
 
 def _ratio(value: float, unit: float) -> float:

@@ -19,7 +19,7 @@ import numpy as np
 
 from dynamix_ps.messages import NAN, Flow, RoleReport, SystemSample, WindowRecord
 from dynamix_ps.sim.cluster import measure
-from dynamix_ps.sim.cluster.cost import WindowTimes, drawn_times, mean_times
+from dynamix_ps.sim.cluster.cost import WindowTimes, drawn_times
 from dynamix_ps.sim.cluster.parameters import Parameters, Reals, parameters_of
 from dynamix_ps.sim.cluster.traces import Conditions
 from dynamix_ps.sim.cluster.views import SOURCE
@@ -107,7 +107,7 @@ class SimulatedCluster:
         """
         iterations = records[0].iterations
         parameters = dataclasses.replace(self._parameters, window=np.array([iterations]))
-        times = mean_times(self._recent[-1 - iterations : -1] or self._recent)
+        times = _mean(self._recent[-1 - iterations : -1] or self._recent)
         draw = self._measuring.standard_normal(self._sizes.shape, dtype=np.float32)
         network = measure.links(parameters, self._conditions, times, draw)
         machine = measure.machines(parameters, self._conditions, times, self._sizes)
@@ -162,9 +162,6 @@ class SimulatedWatch:
         """Nothing passes until the next batch."""
 
     def compute_so_far_s(self) -> float:
-        return 0.0
-
-    def own_so_far_s(self) -> float:
         return 0.0
 
     @contextmanager
@@ -242,3 +239,9 @@ def _shortest_s(parameters: Parameters) -> float:
     recurs = np.isfinite(parameters.event_every)
     times_s.append((parameters.event_until - parameters.event_from)[recurs])
     return float(np.concatenate(times_s).min(initial=np.inf))
+
+
+def _mean(several: list[WindowTimes]) -> WindowTimes:
+    """Means over iterations."""
+    names = [field.name for field in dataclasses.fields(WindowTimes)]
+    return WindowTimes(**{name: np.mean([getattr(one, name) for one in several], axis=0) for name in names})

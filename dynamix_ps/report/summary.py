@@ -115,7 +115,6 @@ def summarise(run: str, state: RunState, gain: Gain, config: Config, outcome: Ou
         "gain": _gain_fields(gain, config.batch.counted),
         "fewer_bytes": fewer_bytes_text(state, config),
         "wire": wire_text(state, config),
-        "deadline": _deadline_text(workers, config),
         "plans_published": len(arbitrator.plans),
         "plans_applied": len(applied),
         "plans_observed": len(arbitrator.observed),
@@ -161,14 +160,6 @@ def summarise(run: str, state: RunState, gain: Gain, config: Config, outcome: Ou
         "heterogeneity": outcome.heterogeneity,
         "degraded": _degraded(state, outcome),
     }
-
-
-def _deadline_text(workers: list[WorkerState], config: Config) -> str:
-    """What `policy.deadline` has done; empty without it."""
-    if config.policy.deadline == "off":
-        return ""
-    iterations, samples = max((worker.early for worker in workers), default=(0, 0))  # of the worker that leads
-    return f"late workers ended {iterations:,} iterations early; {samples:,} samples came again"
 
 
 def _gain_fields(gain: Gain, counted: str) -> dict[str, Any]:

@@ -74,8 +74,6 @@ def _gained(summary: dict[str, Any]) -> Iterable[tuple[str, str]]:
         yield "fewer bytes", summary["fewer_bytes"]
     if summary["wire"]:
         yield "wire", summary["wire"]
-    if summary["deadline"]:
-        yield "deadline", summary["deadline"]
 
 
 def _result(summary: dict[str, Any]) -> str:

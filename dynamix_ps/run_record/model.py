@@ -61,7 +61,6 @@ class WorkerState:
     comm: str | None = None
     comm_version: str | None = None
     samples: int = 0
-    early: tuple[int, int] = (0, 0)  # iterations that late workers ended early, and samples that came again
     windows: int = 0
     totals: dict[str, float] = field(default_factory=dict)  # seconds over all windows by part, and "duration"
     means: dict[str, Mean] = field(default_factory=dict)  # over all windows, of values of the machine and the network

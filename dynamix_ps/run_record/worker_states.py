@@ -108,7 +108,6 @@ class WorkerStates(dict[int, WorkerState]):
         worker = self.of(line)
         worker.phase = "finished"
         worker.iteration, worker.samples, worker.train_s = line["iterations"], int(line["samples"]), line["train_s"]
-        worker.early = int(line.get("early_iterations", 0)), int(line.get("left_samples", 0))
 
     def terminated(self, line: Line) -> None:
         worker = self.of(line)

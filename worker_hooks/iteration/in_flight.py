@@ -55,13 +55,6 @@ class GradientSum(NamedTuple):
         return cls(**{**packed, "view": GlobalView(**packed["view"]), "sizes": tuple(packed["sizes"])})
 
 
-class LeftRows(NamedTuple):
-    """Of a batch whose backward pass has ended early."""
-
-    samples: int = 0  # that have a loss, and no gradient
-    seconds: float = 0.0  # that the backward pass of these would have taken
-
-
 class WorkerPart(NamedTuple):
     """What one worker of this process has in a sum.
 
@@ -76,12 +69,11 @@ class WorkerPart(NamedTuple):
     judged: float  # samples or units that `correct` is of
     units: float | None  # that the losses are a mean over; none: samples
     grad_sq: float  # |g_i|^2; NaN where it was not measured
-    left: LeftRows = LeftRows()
 
     @property
     def loss_weight(self) -> float:
         """What its loss is a mean over: units where the script gives them, samples otherwise."""
-        return self.samples + self.left.samples if self.units is None else self.units
+        return self.samples if self.units is None else self.units
 
 
 class IterationInFlight:
@@ -100,8 +92,6 @@ class IterationInFlight:
     rate: StepRate = StepRate()  # of the last step
     weight: float = 0.0  # this process's share of the present batch
     missing: Collection[int] = ()  # workers that were to be in the coming sum, and are not
-    left = LeftRows()  # of this process in the coming sum
-    processed: tuple[int, ...] | None = None  # samples of every worker in the last sum, where some have ended early
     rolled_back = False  # the state is that of an earlier iteration again, and this one changes nothing
 
     def __init__(self) -> None:
@@ -150,20 +140,11 @@ class IterationInFlight:
     @property
     def samples_due(self) -> int:
         """Samples of this process that the next sum is of."""
-        return sum(batch.samples for batch in self._due or [self.batch]) - self.left.samples
-
-    @property
-    def part_processed(self) -> float:
-        """Of this process's samples in the next sum; its gradient is that of their losses over the number of all."""
-        left = self.left.samples
-        return 1.0 if not left else self.samples_due / (self.samples_due + left)
+        return sum(batch.samples for batch in self._due or [self.batch])
 
     @property
     def sizes_due(self) -> tuple[int, ...]:
-        """Samples of every worker that the next sum is of, as the plan has them; 0 of those that are missing.
-
-        Once the sum is there, what they have really processed, where a worker has ended early.
-        """
+        """Samples of every worker that the next sum is of, as the plan has them; 0 of those that are missing."""
         return self._added_up([batch.step.sizes for batch in self._due or [self.batch]])
 
     @property
@@ -172,8 +153,6 @@ class IterationInFlight:
         return self._added_up([batch.step.spent for batch in self._due or [self.batch]])
 
     def _added_up(self, sizes: Sequence[Sequence[int]]) -> tuple[int, ...]:
-        if self.processed is not None:
-            return self.processed
         total = tuple(sizes[0] if len(sizes) == 1 else map(sum, zip(*sizes, strict=True)))
         return tuple(0 if rank in self.missing else size for rank, size in enumerate(total)) if self.missing else total
 
@@ -228,9 +207,9 @@ class IterationInFlight:
         """The workers of this process, `here`, have these squared norms of their gradients in the coming sum."""
         judged = self.batch.samples if self.units is None else max(self.units, 0.0)
         if len(here) == 1:
-            size = sum(batch.size for batch in self._due or [self.batch]) - self.left.samples
+            size = sum(batch.size for batch in self._due or [self.batch])
             whole = (self.samples_due, size, self.weighted_loss, self.correct, judged, self.units)
-            self.parts = (WorkerPart(*whole, grad_sq[0], self.left),)
+            self.parts = (WorkerPart(*whole, grad_sq[0]),)
             return
         sizes, spent = (due[here.start : here.stop] for due in (self.sizes_due, self.spent_due))
         self.parts = tuple(
@@ -260,7 +239,7 @@ class IterationInFlight:
     def summed(self, view: GlobalView, squared_norm: float, sizes: tuple[float, ...]) -> None:
         self.sum = GradientSum(view, squared_norm, self.batches_due, sizes)
         self.spent = self.spent_due
-        self.missing, self.left, self.processed = (), LeftRows(), None
+        self.missing = ()
         self._due.clear()
         self._stepped.clear()
         self._phase = Phase.SUMMED

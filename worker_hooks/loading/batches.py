@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from itertools import chain
@@ -18,7 +18,7 @@ from dynamix_ps.messages import Plan
 from worker_hooks.exchange.agreement import name_workers
 from worker_hooks.loading.data_source import DataSource
 from worker_hooks.loading.global_generators import derived_seed
-from worker_hooks.sampling.sampler import Cursor, GlobalSampler, Range, Step, cut
+from worker_hooks.sampling.sampler import Cursor, GlobalSampler, Range, Step
 from worker_hooks.saved.checkpoint import Position, ShardsLeft
 
 
@@ -110,14 +110,14 @@ class Batches(ABC):
     def told(self, reports: Sequence[StreamReport], present: Collection[int]) -> None:  # noqa: B027  # most need none
         """The reports of all workers are there, but for those that are not `present`: these are lost."""
 
-    def missed(self, step: Step, left: Mapping[int, int], iteration: int) -> None:
-        """Of the workers in `left`, their first so many samples of `step` are in no sum: these come again from
-        `iteration` on, on all workers. None may have prepared a batch of that iteration yet.
+    def missed(self, step: Step, ranks: Collection[int], iteration: int) -> None:
+        """The parts of the workers `ranks` in `step` are in no sum: their samples come again from `iteration` on, on
+        all workers. None may have prepared a batch of that iteration yet.
 
         Raises TrainingError, on all workers, where samples cannot come again.
         """
         raise TrainingError(
-            f"{name_workers(sorted(left))} was lost with samples of a stream, which have no numbers, so they cannot "
+            f"{name_workers(sorted(ranks))} was lost with samples of a stream, which have no numbers, so they cannot "
             "come again; resume from a checkpoint, or pass a data set with len(d) and d[i]"
         )
 
@@ -235,9 +235,9 @@ class BatchStream(Batches):
         if refused:
             raise refused[0]
 
-    def missed(self, step: Step, left: Mapping[int, int], iteration: int) -> None:
-        ranges = (cut(self._sampler.ranges(step, rank), 0, samples) for rank, samples in left.items())
-        self._missed.append(_Missed(iteration, tuple(chain.from_iterable(ranges)), step.cursor))
+    def missed(self, step: Step, ranks: Collection[int], iteration: int) -> None:
+        ranges = tuple(one for rank in ranks for one in self._sampler.ranges(step, rank))
+        self._missed.append(_Missed(iteration, ranges, step.cursor))
 
     def resumable(self, cursor: Cursor, iteration: int) -> tuple[Cursor, ShardsLeft | None]:
         return cursor.owing(self._pending(cursor, iteration)) if self._missed else cursor, None

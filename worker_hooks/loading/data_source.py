@@ -32,7 +32,6 @@ class DataSource(ABC):
         order: of each pass; none: a permutation that comes from the seed.
         batch_size: that the script names with the data; none: it does not.
         drops_last: whether a pass leaves out what remains beyond whole batches.
-        rows_are_samples: whether row j of a batch is its sample j, as where no function of the script makes the batch.
     """
 
     dataset: Any
@@ -40,7 +39,6 @@ class DataSource(ABC):
     order: Order | None = None
     batch_size: int | None = None
     drops_last = False
-    rows_are_samples = True
 
     @property
     def drawn(self) -> DrawnOrder | None:

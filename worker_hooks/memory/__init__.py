@@ -2,6 +2,5 @@
 
 memory_ceiling  how many samples a worker computes at once
 divided_call    what must hold for a batch in parts to be exact
-batch_parts     parts whose backward pass may end before the last one
 out_of_memory   lets an allocation fail where Linux would end the process
 """

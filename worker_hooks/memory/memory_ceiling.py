@@ -156,12 +156,12 @@ class WorkerMemory:
         )
 
 
-def pieces(samples: int, at_once: int, smallest: int = 1, fewest: int = 1) -> list[tuple[int, int]]:
-    """(begin, end) of the micro-batches of a batch: as few as possible, but for `fewest`, and as equal as possible.
+def pieces(samples: int, at_once: int, smallest: int = 1) -> list[tuple[int, int]]:
+    """(begin, end) of the micro-batches of a batch: as few as possible, and as equal as possible.
 
     Raises TrainingError if one of them would have fewer than `smallest` samples.
     """
-    number = max(math.ceil(samples / at_once), fewest)
+    number = math.ceil(samples / at_once)
     if samples // number < smallest:
         raise TrainingError(
             f"{samples} samples in micro-batches of at most {at_once} leave one with {samples // number}, but batch "

@@ -19,7 +19,6 @@ class RunAccount:
         self.iterations = 0  # complete ones, of the trainings that had the turn
         self.samples = 0  # of this worker
         self.windows = 0
-        self.early_iterations, self.left_samples = 0, 0  # that late workers have ended early, and what came again
         self.plan: Plan | None = None  # the newest that all workers have agreed on
         self.reference_batch = 0  # that its learning rate was for; 0: no training is over
         self._turn: object | None = None
@@ -44,11 +43,4 @@ class RunAccount:
 
     def finished(self, reporter: Reporting) -> None:
         """The last training is over."""
-        reporter.event(
-            "finished",
-            iterations=self.iterations,
-            samples=self.samples,
-            train_s=self.since_begin_s(),
-            early_iterations=self.early_iterations,
-            left_samples=self.left_samples,
-        )
+        reporter.event("finished", iterations=self.iterations, samples=self.samples, train_s=self.since_begin_s())

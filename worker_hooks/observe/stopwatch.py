@@ -55,9 +55,6 @@ class Watch(Protocol):
     def compute_so_far_s(self) -> float:
         """Seconds of computing since the batch was ready."""
 
-    def own_so_far_s(self) -> float:
-        """Seconds since the iteration began, without those in which it was blocked."""
-
     def paused(self) -> contextlib.AbstractContextManager[None]:
         """Time in here belongs to no iteration."""
 
@@ -163,9 +160,6 @@ class Stopwatch:
     def batch_ready(self) -> None:
         self._ready_s = time.perf_counter()
         self._paused_before_ready_s, self._blocked_before_ready_s = self._paused_s, self.blocked_s
-
-    def own_so_far_s(self) -> float:
-        return time.perf_counter() - self._began_s - self._paused_s - self.blocked_s
 
     def compute_so_far_s(self) -> float:
         return time.perf_counter() - self._ready_s - (self._paused_s - self._paused_before_ready_s)

@@ -146,21 +146,6 @@ class TrainingObserver:
             "short", iteration=self.reported(iteration), missing=missing, samples=samples, planned=planned
         )
 
-    def ended_early(self, iteration: int, left: Mapping[int, int], planned: int, tells: bool) -> None:
-        """Late workers have ended `iteration` early: so many samples of each, of `planned` in all, come again."""
-        account = self._account
-        account.early_iterations += 1
-        account.left_samples += sum(left.values())
-        if tells and account.early_iterations == 1 and self._has_turn:  # the summary has the others
-            ranks = sorted(left)
-            self._reporter.event(
-                "ended_early",
-                iteration=self.reported(iteration),
-                ranks=ranks,
-                left=sum(left.values()),
-                planned=planned,
-            )
-
     def left(self, iteration: int, workers: int) -> None:
         """This worker leaves the job on notice: from `iteration` on these `workers` go on without it."""
         self._reporter.event("worker_left", iteration=self.reported(iteration), workers=workers)
@@ -230,8 +215,6 @@ class TrainingObserver:
                     stalled=times.blocked_s >= self._stalled_after_s or now.rolled_back,
                     at_once=at_once,
                     data_size=self._data_size,
-                    left_samples=part.left.samples,
-                    left_s=part.left.seconds,
                 )
             )
             if record is not None:

@@ -64,8 +64,6 @@ class IterationRecord(NamedTuple):
     stalled: bool = False  # waited for longer than timeouts.stall_warn_s, or the weights went back
     at_once: float = math.nan  # what fits at once, in the plan's unit; NaN: no ceiling is known
     data_size: float = math.nan  # of a pass over the data, in the plan's unit; NaN: of a stream
-    left_samples: int = 0  # that come again, as this worker has ended early
-    left_s: float = 0.0  # that computing these would have taken
 
 
 class WindowMeter:
@@ -201,8 +199,6 @@ class WindowMeter:
             summed_bytes_per_s=bytes_pushed / duration_s if duration_s > 0 else math.nan,
             at_once=last.at_once,
             data_size=last.data_size,
-            left_samples=sum(each.left_samples),
-            left_s=sum(each.left_s),
             flagged=any(each.stalled),
         )
 

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from worker_hooks.torch.averages import WeightAverages
     from worker_hooks.torch.data.run_loader import RunLoader
     from worker_hooks.torch.memory.micro_batches import TorchMicroBatchedForward
-    from worker_hooks.torch.memory.parts_of_rows import PartsOfRows
+    from worker_hooks.torch.memory.worker_batches import WorkerBatches
     from worker_hooks.training import Training
 
 open_adapters: list[TorchAdapter] = []
@@ -68,8 +68,8 @@ class TorchAdapter(Adapter):
     memory: WorkerMemory
     calls: ScriptCalls
     averages: WeightAverages | None = None
+    _batches: WorkerBatches | None = None  # of a process that computes for several workers
     _forwards: Sequence[TorchMicroBatchedForward] = ()
-    _of_rows: PartsOfRows | None = None  # parts of batches that may end early
 
     def __init__(
         self,
@@ -137,9 +137,6 @@ class TorchAdapter(Adapter):
     def has_mixed_gradients(self) -> bool:
         return self.calls.summed.are_among(self._exchange.touched)
 
-    def has_gradients(self) -> bool:
-        return any(bool(one.grad is not None and one.grad.any()) for one in self.parameters.trained.values())
-
     def drop_summed_gradients(self) -> bool:
         return self.calls.summed.drop(self._exchange.touched)
 
@@ -172,8 +169,6 @@ class TorchAdapter(Adapter):
 
     def prepare(self, data: Any, samples: int) -> None:
         mark_sizes(data, samples)
-        if self._of_rows is not None:
-            self._of_rows.prepare(data, samples)
 
     # -- what a training needs of torch ------------------------------------------------------------------------------
 
@@ -198,13 +193,11 @@ class TorchAdapter(Adapter):
         return TorchExchange(parameters.trained, parameters.norms, comm, bucket_bytes, prefix, workers, hooks, late)
 
     def squared_norms(self, whole: float) -> Sequence[float]:
-        here = self.training.session.workers.here
-        if len(here) == 1 or math.isnan(whole):
-            return (whole,) * len(here)
-        from worker_hooks.torch.memory.worker_batches import WorkerBatches  # few processes have several workers
-
-        assert isinstance(self.memory, WorkerBatches)
-        return self.memory.squared_norms(self._exchange.gradient(), self._exchange.weight)
+        if self._batches is None:
+            return (whole,)
+        if math.isnan(whole):
+            return (whole,) * len(self.training.session.workers.here)
+        return self._batches.squared_norms(self._exchange.gradient(), self._exchange.weight)
 
     def make_memory(self, ceiling: MemoryCeiling, tell: Callable[[str], None], training: Training) -> WorkerMemory:
         here, now = training.session.workers.here, training.now
@@ -213,19 +206,13 @@ class TorchAdapter(Adapter):
 
             batches = WorkerBatches(self.parameters, lambda: now, here, lambda: training.backward.measures)
             self._forwards = [ForwardOfWorkers(batches, self.parameters, model) for model in self.models]
-            self.memory = batches
+            self.memory = self._batches = batches
         else:
             self.memory = memory = WorkerMemory(ceiling, lambda: self.parameters.smallest_share, lambda: now, tell)
-            if training.backward.early_end is not None:
-                from worker_hooks.torch.memory.parts_of_rows import PartsOfRows
-
-                self._of_rows = PartsOfRows(training.backward.early_end.parts, memory, training)
-            if ceiling.is_needed or self._of_rows is not None:
+            if ceiling.is_needed:
                 from worker_hooks.torch.memory.micro_batches import TorchMicroBatchedForward
 
-                self._forwards = [
-                    TorchMicroBatchedForward(memory, self.parameters, model, self._of_rows) for model in self.models
-                ]
+                self._forwards = [TorchMicroBatchedForward(memory, self.parameters, model) for model in self.models]
         return self.memory
 
     def detach(self) -> None:
@@ -266,8 +253,6 @@ class TorchAdapter(Adapter):
         if self.training.now.units == 0 and not (isinstance(loss, torch.Tensor) and loss.requires_grad):
             return  # the loss of a worker without units may be a number
         self.memory.check_called()
-        if self._of_rows is not None:
-            self._of_rows.check(loss, self.training.sums.scale)
         self.calls.backward(loss)
 
     def refused(self, loss: Any) -> str:

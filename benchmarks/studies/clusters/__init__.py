@@ -2,7 +2,6 @@
 
 policies           every policy on every scenario that ships
 clock              what tiles, cliffs, shared hosts, heat and work that comes back cost every policy
-deadline           what a deadline inside the iteration gains or costs, by its factor
 ceiling            how much an oracle, and so any choice of batch sizes, can gain
 pid_published      whether `pid` matches the published results of dynamic batching
 stigmergy          decisions without a centre, beside the central agent and its rivals

@@ -16,7 +16,6 @@ NOTABLE = frozenset(
         "recovered",
         "fallback",
         "wire_changed",
-        "ended_early",
         "stall",
         "lost",
         "short",
@@ -127,10 +126,6 @@ _WORDS: dict[str, Callable[[Line], str]] = {
     ),
     "wire_changed": lambda event: (
         f"gradients travel as {event['wire']} from iteration {event['iteration']:,} on: {event['reason']}"
-    ),
-    "ended_early": lambda event: (
-        f"worker {', '.join(map(str, event['ranks']))} was late in iteration {event['iteration']:,} and has ended it "
-        f"early: {event['left']:,} of {event['planned']:,} samples come again; the summary counts further ones"
     ),
     "lost": lambda event: f"{event['role']}-{event['slot']} is lost: {event['reason']}",
     "members": lambda event: (

@@ -6,7 +6,6 @@ effect_fields        the part of the parameters that describes effects
 traces               how machines and links change over time
 cost                 how long an iteration takes
 effects              what real machines have and a straight line has not: tiles, cliffs, shared hosts, heat, recurrence
-deadline             iterations one by one, in which a late worker ends early
 learning             how much an iteration improves the model
 measure              what hook, probe, machine and servers would measure
 views                the window as policies of live clusters see it

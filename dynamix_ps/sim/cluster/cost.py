@@ -26,8 +26,7 @@ of three workers (u from 0.3 to 1). Formulas without a source are chosen by us.
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -87,7 +86,7 @@ def iteration_times(parameters: Parameters, conditions: Conditions, sizes: Reals
     def largest(seconds: Reals) -> Reals:
         return _mean_of_largest(seconds, seconds.max(axis=-1), spread_s)
 
-    return times_of(parameters, conditions, computing_s, computing_s, computing_s.max(axis=-1, keepdims=True), largest)
+    return _times(parameters, conditions, computing_s, computing_s, largest)
 
 
 def drawn_times(parameters: Parameters, conditions: Conditions, sizes: Reals, draws: Reals) -> WindowTimes:
@@ -97,38 +96,27 @@ def drawn_times(parameters: Parameters, conditions: Conditions, sizes: Reals, dr
         sizes: (E, W), b_i.
         draws: (E, W), from the standard Gumbel distribution: random part of the workers' compute times.
     """
-    mean_s, computing_s = drawn_compute_s(parameters, conditions, sizes, draws)
-    return times_of(parameters, conditions, computing_s, mean_s, mean_s.max(axis=-1, keepdims=True))
-
-
-def drawn_compute_s(parameters: Parameters, conditions: Conditions, sizes: Reals, draws: Reals) -> tuple[Reals, Reals]:
-    """Mean and drawn compute times, both (E, W); arguments as in `drawn_times`."""
     mean_s = compute_s(parameters, conditions, sizes)
     spread_s = _GUMBEL * parameters.jitter * mean_s.max(axis=-1)
-    return mean_s, np.maximum(mean_s + spread_s[:, None] * (draws - EULER_GAMMA), np.float32(0.1) * mean_s)
+    computing_s = np.maximum(mean_s + spread_s[:, None] * (draws - EULER_GAMMA), np.float32(0.1) * mean_s)
+    return _times(parameters, conditions, computing_s, mean_s, lambda seconds: seconds.max(axis=-1))
 
 
-def _largest(seconds: Reals) -> Reals:
-    return np.asarray(seconds.max(axis=-1))
-
-
-def times_of(
+def _times(
     parameters: Parameters,
     conditions: Conditions,
     computing_s: Reals,
     hiding_s: Reals,
-    longest_s: Reals,
-    largest: Callable[[Reals], Reals] = _largest,
+    largest: Callable[[Reals], Reals],
 ) -> WindowTimes:
     """Times where workers compute for `computing_s`, (E, W).
 
     Args:
         hiding_s: (E, W), compute times behind which the network hides.
-        longest_s: (E, 1), that of the slowest worker.
         largest: of the seconds of all workers, (E, W) -> (E,).
     """
     bytes_, transfer_s, served_bytes_per_s = transfers(parameters, conditions)
-    exposed_s = exposed(parameters, hiding_s, longest_s, transfer_s)
+    exposed_s = exposed(parameters, hiding_s, hiding_s.max(axis=-1, keepdims=True), transfer_s)
     iteration_s = _together_s(computing_s, exposed_s, largest)
     busy = (computing_s + exposed_s) / _together_s(computing_s, exposed_s, lambda s: s.max(axis=-1))[..., None]
     full_speed = np.power(busy, THROTTLED_POWER, out=np.ones_like(busy), where=parameters.quota < 1)
@@ -136,12 +124,6 @@ def times_of(
     last_s = largest(seen_s)
     push_pull_s, wait_s = iteration_s - last_s, last_s[..., None] - seen_s
     return WindowTimes(seen_s, computing_s, push_pull_s, wait_s, iteration_s, transfer_s, bytes_, served_bytes_per_s)
-
-
-def mean_times(several: Sequence[WindowTimes]) -> WindowTimes:
-    """Means over iterations."""
-    names = [field.name for field in dataclasses.fields(WindowTimes)]
-    return WindowTimes(**{name: np.mean([getattr(one, name) for one in several], axis=0) for name in names})
 
 
 def compute_s(parameters: Parameters, conditions: Conditions, sizes: Reals) -> Reals:

@@ -2,9 +2,6 @@
 
     sizes -> times (cost.py, traces.py) -> progress (learning.py) -> measurements (measure.py)
 
-With a deadline (deadline.py), its iterations are simulated one by one, and the cluster changes between them; without,
-a window has mean times, and the cluster changes between windows.
-
 The result is the WindowArrays of a live cluster, so state, rewards and policies are the same code in both.
 Deterministic: the same parameters, generator and sizes give the same bits.
 """
@@ -18,8 +15,7 @@ from dynamix_ps.messages import NAN
 from dynamix_ps.policy.base import View
 from dynamix_ps.policy.window_arrays import WindowArrays
 from dynamix_ps.sim.cluster import learning, measure
-from dynamix_ps.sim.cluster.cost import WindowTimes, iteration_times, mean_times
-from dynamix_ps.sim.cluster.deadline import DeadlineSettings, SimulatedDeadline
+from dynamix_ps.sim.cluster.cost import WindowTimes, iteration_times
 from dynamix_ps.sim.cluster.parameters import Mask, Parameters, Reals
 from dynamix_ps.sim.cluster.traces import Conditions
 from dynamix_ps.sim.cluster.views import views_of
@@ -37,12 +33,9 @@ class Simulator:
         windows: closed so far; samples: processed so far.
         times: how the last window's iterations spent their time; None before the first window.
         conditions: those of the coming window.
-        deadline: None where windows have mean times; its factors may be set with each plan.
     """
 
-    def __init__(
-        self, parameters: Parameters, rng: np.random.Generator, deadline: DeadlineSettings | None = None
-    ) -> None:
+    def __init__(self, parameters: Parameters, rng: np.random.Generator) -> None:
         self.parameters = parameters
         self._rng = rng
         self.conditions = Conditions(parameters, rng)
@@ -59,7 +52,6 @@ class Simulator:
         self._versions = np.zeros(shape, dtype=np.int64)
         self._ones = np.ones(parameters.initial.shape, dtype=np.float32)
         self._report: WindowArrays | None = None
-        self.deadline = SimulatedDeadline(deadline, *parameters.initial.shape) if deadline else None
 
     @property
     def excess(self) -> Reals:
@@ -95,8 +87,6 @@ class Simulator:
             array[which] = 0
         self._smoothed_batch = np.where(which, self.parameters.reference_batch, self._smoothed_batch)
         self.conditions.replace(self.parameters, which)
-        if self.deadline:
-            self.deadline.restart(which)
 
     def replace(self, which: Mask, others: Parameters) -> None:
         """Begin new runs on the clusters of `others`, one per environment in `which`, in order."""
@@ -107,50 +97,23 @@ class Simulator:
         """Train one window in every environment with these sizes; return its measurements.
 
         Raises:
-            ValueError: sizes of another shape or outside the bounds; with a deadline, windows of different lengths.
+            ValueError: sizes of another shape or outside the bounds.
         """
         parameters = self.parameters
         if sizes.shape != parameters.initial.shape:
             raise ValueError(f"sizes have shape {sizes.shape}, this simulator needs {parameters.initial.shape}")
         if ((sizes < parameters.low) | (sizes > parameters.high)).any():
             raise ValueError("sizes lie outside the bounds of their workers; clip them to parameters.low and high")
-        changed = (sizes != self.sizes).any(axis=-1)
-        self._versions += changed
+        self._versions += (sizes != self.sizes).any(axis=-1)
         self.sizes = sizes.astype(np.int64)
         real = sizes.astype(np.float32)
         draws = self._rng.standard_normal((measure.DRAWS, *sizes.shape), dtype=np.float32)
         unit_noise = self._rng.standard_normal((2, sizes.shape[0]), dtype=np.float32)
-        if self.deadline:
-            self.deadline.begin_plan(changed)
-            times, processed = self._iterations(self.deadline, real)
-        else:
-            times, processed = iteration_times(parameters, self.conditions, real, draws[measure.COMPUTE]), real[None]
-            self._count(processed[0], parameters.iterations)
-        training = self._train(processed.sum(axis=-1), unit_noise[0])
-        self._report = self._measure(times, training, processed, draws, unit_noise[1])
-        if not self.deadline:
-            self._pass(times, parameters.iterations)
-        self.windows += 1
-        self.times = times
+        times = iteration_times(parameters, self.conditions, real, draws[measure.COMPUTE])
+        training = self._train(real.sum(axis=-1), unit_noise[0])
+        self._report = self._measure(times, training, real, draws, unit_noise[1])
+        self._pass(times)
         return self._report
-
-    def _iterations(self, deadline: SimulatedDeadline, sizes: Reals) -> tuple[WindowTimes, Reals]:
-        """Time passes by a window, iteration by iteration: mean times, and the samples of each iteration, (k, E, W)."""
-        iterations, longest = self.parameters.window.min(), self.parameters.window.max()
-        if iterations < longest:
-            raise ValueError(
-                f"with a deadline all windows need as many iterations, got {iterations} to {longest}; "
-                "simulate these clusters one after the other"
-            )
-        times, processed = [], []
-        for left in reversed(range(iterations)):
-            draws = self._rng.gumbel(size=sizes.shape).astype(np.float32)
-            took, samples = deadline.iteration(self.parameters, self.conditions, sizes, draws)
-            times.append(took)
-            processed.append(samples)
-            self._count(samples, np.float32(1))
-            self._pass(took, np.float32(1), within_window=left > 0)
-        return mean_times(times), np.stack(processed)
 
     def views(self) -> list[View]:
         """The last window of every environment, as the arbitrator of a live cluster gives it to a policy.
@@ -163,44 +126,37 @@ class Simulator:
         pushed = (self.times.bytes * self.parameters.window).astype(np.int64)
         return views_of(self._report, pushed, self.windows, self._versions)
 
-    def _count(self, samples: Reals, iterations: Reals | np.float32) -> None:
-        """So many iterations have processed these samples, (E, W)."""
-        self.samples += iterations * np.maximum(samples.sum(axis=-1), 1)
-
-    def _train(self, batches: Reals, unit_noise: Reals) -> measure.TrainingState:
-        """Train k iterations with these global batches, (k, E) or (1, E), and the noise scale at the start."""
-        parameters = self.parameters
-        batches = np.maximum(batches, 1)
+    def _train(self, batch: Reals, unit_noise: Reals) -> measure.TrainingState:
+        """Train k iterations, with the noise scale at the start of the window."""
+        parameters, window = self.parameters, self.parameters.iterations
+        batch = np.maximum(batch, 1)
         noise = self.noise_scale
-        steps = (learning.step_progress(parameters, noise, batches) * self._each(batches)).sum(axis=0)
+        steps = window * learning.step_progress(parameters, noise, batch)
         gained = steps * (1 + learning.PROGRESS_SPREAD * unit_noise)
         before, self.progress = self.progress, np.maximum(self.progress + gained, 0)
         self.true_progress = self.progress - before
+        self.samples += window * batch
         halfway = learning.excess_loss(parameters, before + 0.5 * self.true_progress)
         training = measure.TrainingState(
             halfway, parameters.gradient_sq * halfway, noise, measure.epoch(parameters, self.samples)
         )
-        self._smoothed_batch = learning.smoothed_batch(parameters, self._smoothed_batch, batches.mean(axis=0))
+        self._smoothed_batch = learning.smoothed_batch(parameters, self._smoothed_batch, batch)
         self.done = self.done | (self.test_accuracy >= parameters.target_accuracy)
         return training
 
-    def _each(self, several: Reals) -> Reals:
-        """For how many iterations each entry of (k, ...) or (1, ...) stands, (E,)."""
-        return np.asarray(self.parameters.iterations / np.float32(len(several)))
-
-    def _pass(self, times: WindowTimes, iterations: Reals | np.float32, *, within_window: bool = False) -> None:
-        """Advance time and conditions by so many iterations."""
-        elapsed_s = times.iteration_s * iterations
+    def _pass(self, times: WindowTimes) -> None:
+        """Advance time and conditions by the duration of the window."""
+        elapsed_s = times.iteration_s * self.parameters.iterations
         self.time_s += elapsed_s
+        self.windows += 1
+        self.times = times
         epoch = measure.epoch(self.parameters, self.samples)
-        now_s = self.time_s.astype(np.float32)
-        self.conditions.advance(now_s, epoch, elapsed_s, times.load, within_window=within_window)
+        self.conditions.advance(self.time_s.astype(np.float32), epoch, elapsed_s, times.load)
 
     def _measure(
-        self, times: WindowTimes, training: measure.TrainingState, processed: Reals, draws: Reals, unit_noise: Reals
+        self, times: WindowTimes, training: measure.TrainingState, sizes: Reals, draws: Reals, unit_noise: Reals
     ) -> WindowArrays:
         parameters, conditions = self.parameters, self.conditions
-        sizes = processed.mean(axis=0)
         iterations = parameters.iterations
         k = iterations[:, None]
         batch = np.maximum(sizes.sum(axis=-1), 1)
@@ -208,9 +164,7 @@ class Simulator:
         loss, accuracy = measure.batches(parameters, training, sizes, draws[measure.LOSS])
         norms = measure.gradients(parameters, training, sizes, draws, unit_noise)
         rate, retransmits, rtt_s, busy = measure.links(parameters, conditions, times, draws[measure.RETRANSMITS])
-        cpu, cores, throttled, memory, memory_use, gpu = measure.machines(
-            parameters, conditions, times, self.sizes.astype(np.float32)
-        )
+        cpu, cores, throttled, memory, memory_use, gpu = measure.machines(parameters, conditions, times, sizes)
         server_cpu, unread, unsent = measure.servers(parameters, times)
         both = measure.both_sides(parameters)
         return WindowArrays(
@@ -218,7 +172,7 @@ class Simulator:
             low=parameters.low,
             high=parameters.high,
             planned=self.sizes,
-            samples=(processed * self._each(processed)[:, None]).sum(axis=0),
+            samples=sizes * k,
             worker_duration_s=duration_s[:, None] * self._ones,
             compute_s=times.compute_s * k,
             push_pull_s=(times.push_pull_s * iterations)[:, None] * self._ones,

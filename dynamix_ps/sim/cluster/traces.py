@@ -55,18 +55,14 @@ class Conditions:
         self._trace(np.ones(parameters.environments, dtype=bool))
         self._combine()
 
-    def advance(
-        self, time_s: Reals, epoch: Reals, elapsed_s: Reals, load: Reals, *, within_window: bool = False
-    ) -> None:
+    def advance(self, time_s: Reals, epoch: Reals, elapsed_s: Reals, load: Reals) -> None:
         """Advance to `time_s` and `epoch`, `elapsed_s` after the last state; all (E,).
 
         Args:
             load: (E, W), part of the elapsed time in which each worker computed.
-            within_window: the window goes on, and with it the one-time work of the first one.
         """
         parameters = self._parameters
-        if not within_window:
-            self._warm_up = np.ones_like(self._warm_up)
+        self._warm_up = np.ones_like(self._warm_up)
         now = np.where(parameters.event_by_epoch, epoch[:, None], time_s[:, None])
         if self._recurring:
             now = first_occurrence(now, parameters.event_from, parameters.event_every)

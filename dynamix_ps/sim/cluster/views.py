@@ -59,14 +59,14 @@ def _view(workers: dict[str, list[Any]], cluster: dict[str, float], bytes_pushed
         "iterations": iterations,
         "plan_version": plan.version,
         "input_s": 0.0,
-        "global_samples": round(sum(workers["samples"])),
+        "global_samples": iterations * plan.global_batch,
         "bytes_pushed": bytes_pushed,
         "network_age_s": 0.0,
     }
     records = []
     for rank, size in enumerate(plan.batch_sizes):
         own: dict[str, Any] = {name: workers[name][rank] for name in OF_RECORD}
-        own["samples"] = round(own["samples"])
+        own["samples"] = iterations * size
         source = "none" if math.isnan(own["push_bytes_per_s"]) else SOURCE
         records.append(WindowRecord(rank=rank, batch_size=size, network_source=source, **own, **common))
     return View(

@@ -17,7 +17,6 @@ from dynamix_ps.arbitrator.planner import guard
 from dynamix_ps.config.schema import BatchBounds, Cluster, Config, PolicySection, WorkerSection
 from dynamix_ps.policy.base import ask
 from dynamix_ps.policy.registry import make_policy
-from dynamix_ps.sim.cluster.deadline import DeadlineSettings
 from dynamix_ps.sim.cluster.parameters import parameters_of
 from dynamix_ps.sim.cluster.simulator import Simulator
 from dynamix_ps.sim.contest.oracle import oracle_sizes
@@ -28,13 +27,12 @@ SEEDS = 20
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """One policy on one scenario. `seed` fixes every random number. With a `deadline`, iterations are simulated."""
+    """One policy on one scenario. `seed` fixes every random number."""
 
     scenario: Scenario
     policy: PolicySection | None  # none: the oracle
     seeds: int = SEEDS
     seed: int = 0
-    deadline: DeadlineSettings | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +61,7 @@ def evaluate(cell: Cell, watch: Watch | None = None) -> SimulatedOutcome:
     """
     scenario, seeds = cell.scenario, cell.seeds
     simulator_rng, *policy_rngs = np.random.default_rng(cell.seed).spawn(1 + seeds)
-    simulator = Simulator(parameters_of((scenario,) * seeds), simulator_rng, cell.deadline)
+    simulator = Simulator(parameters_of((scenario,) * seeds), simulator_rng)
     config = config_of(scenario, cell.policy or PolicySection(name="static"))
     policies = [make_policy(config, len(config.cluster.workers), rng) for rng in policy_rngs]
     sizes = np.tile(np.array(config.initial_sizes(), dtype=np.int64), (seeds, 1))

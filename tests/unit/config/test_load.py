@@ -192,11 +192,6 @@ env:
         (MINIMAL + "timeouts: {job_s: 120}\n", 2, "timeouts.job_s: must exceed launch_s = 120"),
         (MINIMAL + "policy: {name: ppo, ppo: {minibatches: 9}}\n", 2, "exceed the 8 transitions"),
         (
-            MINIMAL + "policy: {deadline: 0.9}\n",
-            2,
-            "policy.deadline: must be off, auto, or a factor above 1, at most 10 (got 0.9)",
-        ),
-        (
             MINIMAL + "policy: {sizes: [64, 64]}\n",
             2,
             "policy.sizes: is only for policy.name: static; remove it, or choose that policy (got policy.name: pro",
@@ -347,13 +342,6 @@ def test_servers_are_named_by_a_word_a_number_or_their_hosts(tmp_path: Path, tex
     written = dump_config(config)
     assert load(tmp_path, written) == config
     assert ("servers: auto" in written) == (config.cluster.servers is None)
-
-
-def test_a_deadline_is_a_word_or_a_factor(tmp_path: Path) -> None:
-    read = [
-        load(tmp_path, MINIMAL + f"policy: {{deadline: {text}}}\n").policy.deadline for text in ("off", "auto", "2")
-    ]
-    assert read == ["off", "auto", 2]
 
 
 @pytest.mark.parametrize("text", ["off", "'off'", '"off"'])

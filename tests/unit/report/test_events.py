@@ -44,11 +44,6 @@ EVENTS: dict[str, tuple[dict[str, Any], str]] = {
         {"iteration": 1041, "wire": "bf16", "reason": "it may do"},
         "gradients travel as bf16 from iteration 1,041 on: it may do",
     ),
-    "ended_early": (
-        {"iteration": 1041, "ranks": [1], "left": 12, "planned": 384},
-        "worker 1 was late in iteration 1,041 and has ended it early: 12 of 384 samples come again; the summary counts "
-        "further ones",
-    ),
     "lost": (
         {"role": "worker", "slot": 2, "reason": "was killed by SIGKILL"},
         "worker-2 is lost: was killed by SIGKILL",

@@ -14,7 +14,7 @@ from worker_hooks.loading.data_source import begun_ahead
 from worker_hooks.planning.plan_switch import PlanSwitch
 from worker_hooks.sampling.sampler import Cursor, GlobalSampler
 
-EPOCHS = 3
+WORKERS, EPOCHS = 3, 3
 
 
 class Numbers:
@@ -50,33 +50,27 @@ class Hook:
             source,
             lambda batches, _: begun_ahead(lambda numbers: lambda: numbers, batches, depth),
             self.sampler,
-            range(len(plan.batch_sizes)),
+            range(WORKERS),
             self.switch.plan_at,
         )
 
 
 @given(
     samples=st.integers(1, 80),
-    sizes=st.lists(st.integers(0, 20), min_size=2, max_size=8).filter(any),
+    sizes=st.lists(st.integers(0, 20), min_size=WORKERS, max_size=WORKERS).filter(any),
     depth=st.integers(0, 3),
     more=st.integers(0, 2),
-    losses=st.lists(st.tuples(st.integers(0, 12), st.integers(1, 7)), max_size=2),
-    late=st.lists(st.tuples(st.integers(0, 12), st.integers(0, 7), st.floats(0, 1, exclude_max=True)), max_size=8),
+    losses=st.lists(st.tuples(st.integers(0, 12), st.integers(0, WORKERS - 1)), max_size=2),
     left=st.sets(st.integers(1, 12), max_size=3),
     unused=st.sets(st.integers(0, 12), max_size=4),
     resumed=st.integers(0, 12),
     in_passes=st.booleans(),
 )
-def test_every_sample_once_per_epoch(samples, sizes, depth, more, losses, late, left, unused, resumed, in_passes):
-    """`depth`: batches that this worker prepares ahead; another one `more`.
-
-    `losses`: (first iteration, worker). Worker 0 stays.
-
-    `late`: (iteration, worker, the part of its samples that it has not processed at the deadline, the first ones).
+def test_every_sample_once_per_epoch(samples, sizes, depth, more, losses, left, unused, resumed, in_passes):
+    """`depth`: batches that this worker prepares ahead; another one `more`. `losses`: (first iteration, worker).
 
     Loops are left after the iterations `left`, and before the batches of the iterations `unused` are used.
     """
-    workers = len(sizes)
     hook, lag = Hook(samples, Plan(0, tuple(sizes)), depth, depth + more), depth + more
     seen, iteration, unused = Counter(), 0, set(unused)
     for limit in range(1, EPOCHS + 1) if in_passes else (EPOCHS,):
@@ -87,18 +81,12 @@ def test_every_sample_once_per_epoch(samples, sizes, depth, more, losses, late, 
                     break
                 step, epoch = batch.step, batch.step.cursor.complete_epochs
                 lost = {rank for first, rank in losses if first <= iteration}
-                missing = [rank for rank, size in enumerate(step.sizes) if rank in lost and size]
-                begin = {
-                    rank: int(part * step.sizes[rank]) for at, rank, part in late if at == iteration and rank < workers
-                }
-                owed = begin | {rank: step.sizes[rank] for rank in missing}
-                for rank in range(workers):
-                    rows = hook.sampler.indices(step, rank).tolist()[owed.get(rank, 0) :]
-                    seen.update((epoch, number) for number in rows)
+                missing = [rank for rank in sorted(lost) if step.sizes[rank]]
+                for rank in {*range(WORKERS)} - lost:
+                    seen.update((epoch, number) for number in hook.sampler.indices(step, rank).tolist())
                 if missing:
                     hook.switch.go_without(iteration, missing)
-                if owed:
-                    hook.stream.missed(step, owed, iteration + 1 + lag)
+                    hook.stream.missed(step, missing, iteration + 1 + lag)
                 hook.switch.decide(iteration, None)
                 hook.cursor, iteration = step.next, iteration + 1
                 if iteration == resumed:

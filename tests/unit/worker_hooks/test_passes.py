@@ -226,6 +226,29 @@ def test_loops_by_iterations_go_on_in_the_middle_of_a_pass_of_epochs() -> None:
     assert [trained(run, run.batches(iterations=2)) for _ in run.epochs(2)] == [[0, 8], [16, 24]]
 
 
+def test_other_samples_than_planned_are_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    run = attached()
+    receive = run.training.sums.receive
+    monkeypatch.setattr(
+        run.training.sums, "receive", lambda *args: receive(*args)._replace(worker_samples=(5,), samples=5)
+    )
+    with pytest.raises(TrainingError, match=r"have processed \(5,\) samples in iteration 0, the plan has \(8,\)"):
+        for batch in run.batches(epochs=1):
+            run.backward(run.models[0](batch[0][:, None].float()).mean())
+
+
+def test_a_state_between_backward_and_step_owes_nothing_of_its_batch() -> None:
+    """The batch is not done, so a run that goes on from this state has all of it."""
+    run = attached()
+    for batch in run.batches(epochs=1):
+        run.backward(run.models[0](batch[0][:, None].float()).mean())
+        run.training.data.stream.missed(run.training.now.batch.step, [0], run.iteration + 1)
+        assert run.state_dict()["position"]["cursor"] == {"epoch": 0, "position": 0, "owed": []}
+        run.optimizers[0].step()
+        assert run.state_dict()["position"]["cursor"]["owed"] == [[0, 0, BATCH]]
+        break
+
+
 def test_samples_that_a_lost_worker_owes_are_dropped_with_the_pass() -> None:
     run = attached()
     for number in run.epochs(2):
@@ -233,7 +256,7 @@ def test_samples_that_a_lost_worker_owes_are_dropped_with_the_pass() -> None:
             run.backward(run.models[0](batch[0][:, None].float()).mean())
             run.optimizers[0].step()
             if number == 0:
-                run.training.data.stream.missed(run.training.now.batch.step, {0: 1}, run.iteration)
+                run.training.data.stream.missed(run.training.now.batch.step, [0], run.iteration)
                 break
     assert run.iteration == 1 + len(WHOLE)
     assert run.state_dict()["position"]["cursor"] == {"epoch": 2, "position": 0, "owed": []}

@@ -177,7 +177,7 @@ def test_samples_of_a_stream_that_are_lost_are_refused():
     worker = StreamWorker(0, 2, 1, None, None)
     stream = CommonStream(lambda epoch: iter(range(9)), list, Position(0, Cursor(), Plan(0, (4, 4)), 0, 0), worker)
     with pytest.raises(TrainingError, match=r"worker 1 was lost with samples of a stream, .* resume from a checkpoint"):
-        stream.missed(Step(Cursor(), (4, 4), Cursor(0, 8)), {1: 4}, 1)
+        stream.missed(Step(Cursor(), (4, 4), Cursor(0, 8)), [1], 1)
     stream.close()
 
 

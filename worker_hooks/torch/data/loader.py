@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any
 
 import torch
-from torch.utils.data import BatchSampler, DataLoader, RandomSampler, Sampler, SequentialSampler, default_collate
+from torch.utils.data import BatchSampler, DataLoader, RandomSampler, Sampler, SequentialSampler
 
 from dynamix_ps.errors import TrainingError
 from worker_hooks.loading.data_source import DataSource, Numbers, fetched_ahead
@@ -41,7 +41,6 @@ class TorchLoader(DataSource):
         cutter = loader.batch_sampler
         self.batch_size = batch_size_of(loader)
         self.drops_last = type(cutter) is BatchSampler and cutter.drop_last
-        self.rows_are_samples = loader.collate_fn is default_collate
         self._handed = _Handed()
         self._generator = torch.Generator()
         self._lasting: DataLoader[Any] | None = None  # with persistent workers

@@ -23,8 +23,7 @@ from torch.utils import _pytree as pytree
 from dynamix_ps.errors import TrainingError
 from worker_hooks.memory.divided_call import OutputParts
 from worker_hooks.memory.memory_ceiling import MemoryCeiling, WorkerMemory
-from worker_hooks.torch.memory.divided_batch import TorchDividedBatch
-from worker_hooks.torch.memory.micro_batches import TorchMicroBatchedForward
+from worker_hooks.torch.memory.micro_batches import TorchDividedBatch, TorchMicroBatchedForward
 from worker_hooks.torch.memory.repeatable import ForwardState
 from worker_hooks.torch.memory.running_statistics import RunningStatistics, batch_norms
 
@@ -165,15 +164,15 @@ class ForwardOfWorkers(TorchMicroBatchedForward):
 class _BatchOfWorkers(TorchDividedBatch):
     """One call of a model, with a micro-batch for every worker."""
 
-    gives_graphs = False  # their norms would be missing
+    keeps_graphs = True
     _memory: WorkerBatches
     _parts: _PartsOfWorkers
 
-    def forward(self, parts: Sequence[tuple[int, int]], keeps_graphs: bool = True) -> Any:
+    def forward(self, parts: Sequence[tuple[int, int]]) -> Any:
         self._parts = _PartsOfWorkers(self.model, [(end - begin) / self._samples for begin, end in parts])
         self._places = {begin: place for place, (begin, _) in self._memory.bounds.items()}
         self._statistics = RunningStatistics(batch_norms(self.model))
-        joined = super().forward(parts, keeps_graphs) if self._memory.measures_norms else self._in_one_graph(parts)
+        joined = super().forward(parts) if self._memory.measures_norms else self._in_one_graph(parts)
         self._statistics.deliver()
         return joined
 
