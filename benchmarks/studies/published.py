@@ -226,7 +226,10 @@ def ddp_rows(results: Path) -> list[Row]:
     (race,) = races(read_tables(folder))
     rivals = {"equal sizes": DDP, "sizes by hand": DDP_BY_HAND}
     return [
-        {"`ppo` over torch's DDP": title, "seconds per sample": interval(ratio(race, OURS, rival, seconds_per_sample))}
+        {
+            "`ppo` over torch's DDP": title,
+            "seconds per sample": interval(ratio(race, OURS, rival, seconds_per_sample), "{:.3f}"),
+        }
         for title, rival in rivals.items()
     ]
 

@@ -23,7 +23,7 @@ pytestmark = pytest.mark.timeout(240)
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 RESULTS = ROOT / "benchmarks" / "results"
-SHOWN = 5  # figures with an interval
+SHOWN = 6  # figures with an interval
 LAUNCH = "dynamix launch -c examples/cluster.yaml -- python"
 
 
@@ -72,9 +72,12 @@ def test_the_results_of_the_readme_are_what_their_command_computes(tmp_path: Pat
     words = [sys.executable, *agent.split()[1:-1], str(tmp_path / "answers.json")]
     kept = ["--out", str(tmp_path), "--limit-s", "-1"]  # no run begins: the page comes from the kept rows
     subprocess.run([*words, *kept], cwd=ROOT, env=environment(), check=True)
+    shutil.copy(RESULTS / "beside-ddp.md", tmp_path)  # the page beside the second table names its command
+    pairs = ["-m", "benchmarks.report.paired", str(RESULTS / "beside-ddp"), "--out", str(tmp_path)]
+    subprocess.run([sys.executable, *pairs], cwd=ROOT, env=environment(), check=True)
     shown = intervals(README)
     assert len(shown) == SHOWN
-    assert shown <= intervals((tmp_path / "agent.md").read_text())
+    assert shown <= intervals((tmp_path / "agent.md").read_text()) | intervals((tmp_path / "beside-ddp.md").read_text())
 
 
 def intervals(page: str) -> set[str]:
