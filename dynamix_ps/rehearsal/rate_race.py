@@ -79,9 +79,7 @@ class RateRace:
         if math.isinf(self.losses[best]):
             return None
         lower, upper = (self.losses.get(best + side, math.nan) - self.losses[best] for side in (-STEP, STEP))
-        if math.isinf(
-            lower + upper
-        ):  # a broken rate is infinitely worse: half a step away from it, if the other is not
+        if math.isinf(lower + upper):  # a broken rate is infinitely worse: keep half a step away from it
             part = float(math.isinf(lower)) - float(math.isinf(upper))
         else:
             part = (lower - upper) / (lower + upper) if lower + upper > 0 else 0.0

@@ -21,9 +21,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook, register_op
 
 from dynamix_ps.rehearsal.rate_race import AVERAGED_FROM, JUDGED, TRAINED
 
-EVENT = (
-    "rate_trial"  # in the record of the run, with the script's own rate: at the first step and at that after TRAINED
-)
+EVENT = "rate_trial"  # in the record of the run, with the script's own rate: at the first step, and after TRAINED
 RECORDED = 2  # iterations after an iteration, its record is complete
 
 

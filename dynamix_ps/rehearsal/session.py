@@ -40,8 +40,16 @@ class RehearsedSession(Session):
     """The session of a rehearsal."""
 
     def __init__(self, settings: Settings, framework: str) -> None:
-        """Raises ConfigError for an unusable cluster or scenario file, EnvironmentNotReady if one is not named."""
+        """Raises ConfigError for an unusable cluster or scenario file, EnvironmentNotReady if one is not named.
+
+        And EnvironmentNotReady for a race of rates with a script that is not in torch.
+        """
         assert settings.rehearsal is not None
+        if variables.get(variables.RATE_TRIAL) and framework != "torch":
+            raise EnvironmentNotReady(
+                f"--find-rate changes the steps of optimizers in torch, and this script trains with {framework}; "
+                "compare its rates by hand"
+            )
         path = variables.get(variables.CONFIG)
         if path is None or settings.run_dir is None:
             raise EnvironmentNotReady(

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 from torch import nn
 
+from dynamix_ps.errors import EnvironmentNotReady
 from dynamix_ps.rehearsal.rate_race import AVERAGED_FROM, JUDGED, TRAINED
 from dynamix_ps.rehearsal.rate_trial import EVENT, RateTrial
+from dynamix_ps.rehearsal.session import RehearsedSession
 
 Make = Callable[[Any, float], torch.optim.Optimizer]
 MAKERS: dict[str, Make] = {
@@ -89,3 +92,10 @@ def test_the_script_sees_its_own_rate_alone(race: Callable[[Script, float], Scri
 def test_the_process_ends_when_the_records_are_complete(race: Callable[[Script, float], Script]) -> None:
     script = race(Script(MAKERS["momentum"], 0.5), 8.0).train(TRAINED + JUDGED + 3)
     assert script.ended_in == [TRAINED + JUDGED + 2], "the record of an iteration is written in the next one"
+
+
+def test_a_script_in_another_framework_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DYNAMIX_RATE_TRIAL", "4")
+    settings: Any = SimpleNamespace(rehearsal="scenario.yaml", run_dir="run")
+    with pytest.raises(EnvironmentNotReady, match="in torch, and this script trains with mxnet"):
+        RehearsedSession(settings, "mxnet")

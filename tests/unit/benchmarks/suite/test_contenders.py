@@ -72,3 +72,10 @@ def test_sizes_by_hand_share_the_first_sizes_by_speed_within_bounds() -> None:
     assert by_hand.first_sizes((128, 128, 128), (4.0, 2.0, 1.0), 32, 512) == (219, 110, 55)
     assert by_hand.first_sizes((64, 64), (100.0, 1.0), 16, 512) == (112, 16)
     assert contender("static").first_sizes((64, 64), (4.0, 1.0), 32, 512) == (64, 64)
+
+
+def test_a_contender_may_choose_its_wire() -> None:
+    fixed = contender("static-64-wire-auto")
+    assert (fixed.batch, fixed.wire, contender("static-64").wire) == (64, "auto", "float32")
+    with pytest.raises(ConfigError, match="DistributedDataParallel has no such wire"):
+        contender("ddp-wire-auto")

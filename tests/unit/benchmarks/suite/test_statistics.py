@@ -80,6 +80,11 @@ class TestStatic:
         assert race.time_s(STATIC, TARGET).value == pytest.approx(math.sqrt(30 * 32))
         assert race.size_s("static-32", TARGET) == pytest.approx(40)
 
+    def test_a_size_with_another_wire_is_a_contender_of_its_own(self) -> None:
+        race = only(seeds("static-64", [30, 30]) + seeds("static-64-wire-auto", [20, 20]))
+        assert race.tuned == "static-64"
+        assert set(race.entries) == {STATIC, "static-64-wire-auto"}
+
     def test_arriving_always_is_better_than_arriving_early_once(self) -> None:
         race = only(seeds("static-32", [49, 49, 49]) + seeds("static-64", [1, 1, MISSED]))
         assert race.size_s("static-64", TARGET) < race.size_s("static-32", TARGET)
