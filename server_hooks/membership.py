@@ -1,35 +1,27 @@
-"""A server's part in changes of membership, in threads beside BytePS's main loop, which runs in C++ without the GIL."""
+"""A server's part in changes of membership, in threads beside BytePS's main loop, which runs in C++ without the GIL.
+
+I/O around dynamix_ps/membership/server.py."""
 
 from __future__ import annotations
 
 import os
 import sys
-import threading
 import uuid
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from dynamix_ps.comm.byteps.elastic import ElasticServer
-from dynamix_ps.comm.plane import ServerPlane, is_elastic
+from dynamix_ps.comm.loss_watch import LossWatch
+from dynamix_ps.comm.plane import PeerFailure, ServerPlane, is_elastic
 from dynamix_ps.config import variables
 from dynamix_ps.config.load import load_config
 from dynamix_ps.errors import PeerLostError, UsageError
-from dynamix_ps.membership.messages import (
-    Fence,
-    Fenced,
-    FromCoordinator,
-    Process,
-    Processes,
-    Refused,
-    ToCoordinator,
-    incarnation_of,
-)
+from dynamix_ps.membership.effects import Tell
+from dynamix_ps.membership.messages import FromCoordinator, Process, incarnation_of
+from dynamix_ps.membership.server import Effects, Server
 from dynamix_ps.rpc.access import ArbitratorAccess
 from dynamix_ps.rpc.encryption import certificates_for
 from dynamix_ps.rpc.member import Member
-
-_LOOK_S = 0.5  # a thread that waits for losses sees so often whether it is to end, and whether workers are silent
-_LOOKS_PER_LEASE = 10  # at least
 
 
 class ServerMember:
@@ -50,11 +42,10 @@ class ServerMember:
     ) -> None:
         self._plane, self._lease_s = plane, access.timeouts.lease_s
         self._replaced = replaced or _end
-        self._generation = 0
-        self._workers: Processes = frozenset()  # that may push, by the newest fence
-        self._closing = threading.Event()
+        self._server = Server(plane)
+        self._is_closing = False
         self._member = Member(access, process, self._act)
-        self._watch = threading.Thread(target=self._watch_losses, name="dynamix-losses", daemon=True)
+        self._watch = LossWatch(plane, self._lease_s, self._closed, self._look)
 
     def start(self) -> None:
         """Make this server a member. Returns at once."""
@@ -63,43 +54,27 @@ class ServerMember:
 
     def close(self) -> None:
         """End the membership after all workers have left. Waits a few seconds at most."""
-        self._closing.set()
+        self._is_closing = True
         self._member.close()
-        self._watch.join(2 * _LOOK_S)
+        self._watch.close()
 
-    def _watch_losses(self) -> None:
-        while not self._closing.is_set():
-            self._suspect_lost(min(_LOOK_S, self._lease_s / _LOOKS_PER_LEASE))
-            silent = self._plane.silent(self._lease_s)
-            self._member.waits(frozenset(worker for worker in self._workers if worker.slot in silent))
+    def _closed(self, loss: PeerFailure) -> None:
+        if loss.kind == "worker":
+            self._follow(self._server.on_closed(loss.rank))
 
-    def _suspect_lost(self, timeout_s: float) -> None:
-        """Suspect the workers whose connections have closed; waits this time for the first."""
-        while (loss := self._plane.next_loss(timeout_s)) is not None:
-            if loss.kind == "worker":
-                self._suspect(loss.rank)
-            timeout_s = 0.0
+    def _look(self) -> None:
+        self._member.waits(self._server.waits_for(self._plane.silent(self._lease_s)))
 
-    def _suspect(self, slot: int) -> None:
-        """Suspect the worker in this slot, unless its loss is decided already: a joiner may then take the slot."""
-        if not self._workers:
-            self._member.suspect("worker", slot)
-        for worker in self._workers:
-            if worker.slot == slot:
-                self._member.suspect("worker", slot, worker.incarnation)
+    def _act(self, message: FromCoordinator) -> None:
+        self._watch.tell()  # of those before the newcomers that this message names
+        self._follow(self._server.on_message(message))
 
-    def _act(self, message: FromCoordinator) -> Iterable[ToCoordinator]:
-        match message:
-            case Fence(generation, first_round):
-                self._suspect_lost(0.0)  # of those before the newcomers that this message names
-                self._workers = message.workers
-                if generation > self._generation:
-                    self._generation = generation
-                    self._plane.fence(generation, first_round)
-                return [Fenced(generation)]
-            case Refused(_, reason) if not self._closing.is_set():
-                self._replaced(reason)
-        return []
+    def _follow(self, effects: Effects) -> None:
+        for effect in effects:
+            if isinstance(effect, Tell):
+                self._member.follow(effect)
+            elif not self._is_closing:
+                self._replaced(effect.reason)
 
 
 @contextmanager

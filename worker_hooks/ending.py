@@ -56,7 +56,7 @@ class TrainingEnd:
         membership = training.membership
         if view is not None and membership is not None and TERMINATION.leaving:
             # those that were to stay end, so there is nobody to leave
-            ends |= not set(membership.departures.staying(view.present)) - set(view.ending_ranks)
+            ends |= not set(membership.votes.departures.staying(view.present)) - set(view.ending_ranks)
         known = self._others_left and not ends
         if not ending or known or training.sums.has_local:
             return

@@ -1,6 +1,7 @@
 """How workers and servers enter a training, and how workers leave it on notice, while the others train.
 
-entries.py and departures.py have the votes, arrival.py the way of the state, termination.py the notices.
+votes.py has what sums decide, newcomers.py who follows whom, arrival.py the way of the state, and termination.py the
+notices.
 
 A newcomer's script runs from its beginning, as with `--resume`: `attach` returns with the state of the others. If the
 data plane tells sums, the others go on meanwhile, and the newcomer follows one of them: its loop runs as theirs, with
@@ -10,7 +11,6 @@ others wait for the copy of the state.
 
 from __future__ import annotations
 
-import itertools
 import sys
 import time
 from collections.abc import Mapping
@@ -21,15 +21,16 @@ import numpy as np
 
 from dynamix_ps.comm.followed_sums import SumGiver, SumTaker
 from dynamix_ps.errors import PeerLostError, TrainingError
+from dynamix_ps.membership.known_members import Planned
 from dynamix_ps.membership.messages import Process
 from worker_hooks.exchange.agreement import different_parameters, name_workers
 from worker_hooks.exchange.trailer import GlobalView
 from worker_hooks.iteration.in_flight import GradientSum
 from worker_hooks.loading.fingerprint import difference
 from worker_hooks.membership.arrival import StateCopy
-from worker_hooks.membership.departures import Departures
-from worker_hooks.membership.entries import Entries
-from worker_hooks.membership.handover import Handover, Planned
+from worker_hooks.membership.handover import Handover
+from worker_hooks.membership.newcomers import Newcomers
+from worker_hooks.membership.votes import MembershipVotes
 from worker_hooks.planning.plan_switch import plan_of
 from worker_hooks.process.termination import TERMINATION
 from worker_hooks.saved.checkpoint import Position
@@ -43,9 +44,8 @@ class MembershipChanges:
     """Those of one training of an elastic job.
 
     Attributes:
-        entries: which workers and servers enter, and with which iteration.
-        departures: which workers leave on notice, and with which sum.
-        givers: to newcomers that follow this worker.
+        votes: what the sums decide.
+        newcomers: those that follow this worker or another one.
     """
 
     _handover: Handover | None = None  # what this worker got when it came late
@@ -61,13 +61,12 @@ class MembershipChanges:
         self._adapter, self._progress = training.adapter, training.progress
         self._sums.check_announcement = self._check_announcement
         self._rank = self._session.workers.here.start
-        self.entries, self.departures = Entries(), Departures(self._session.settings.config.elastic.min_workers or 1)
-        self.givers: dict[Process, SumGiver] = {}
-        self._followed: set[Process] = set()  # newcomers that follow another one
+        self.votes = MembershipVotes(self._plans.switch, self._session.settings.config.elastic.min_workers or 1)
+        self.newcomers: Newcomers[SumGiver] = Newcomers()
 
     def close(self) -> None:
         """The training is over."""
-        for giver in self.givers.values():
+        for giver in self.newcomers.here.values():
             giver.close()
 
     # -- who leaves ---------------------------------------------------------------------------------------------------
@@ -79,19 +78,17 @@ class MembershipChanges:
             PeerLostError: nobody goes on, because those that were to stay are lost.
             SystemExit: this worker has left, in order.
         """
-        now, votes, present = self._now, self.departures, view.present
-        iteration = now.batch.iteration
-        if leaving := votes.decide(iteration + 1 + self._plans.switch.lag, present, view.leaving_ranks):
-            self._plans.switch.go_without(iteration, leaving)
-        if votes.refusal and self._rank in view.leaving_ranks:
-            self._observer.leave_refused(iteration, votes.refusal)
-            TERMINATION.refuse(votes.refusal)
-        if not (staying := votes.staying(present)):
+        iteration = self._now.batch.iteration
+        staying, gone = self.votes.leave(iteration, self._now.first_due, view.present, view.leaving_ranks)
+        if (refusal := self.votes.departures.refusal) and self._rank in view.leaving_ranks:
+            self._observer.leave_refused(iteration, refusal)
+            TERMINATION.refuse(refusal)
+        if not staying:
             raise PeerLostError(
-                f"{name_workers(present)} leave the job, and the workers that were to go on are lost; start again from "
-                "a checkpoint"
+                f"{name_workers(view.present)} leave the job, and the workers that were to go on are lost; start again "
+                "from a checkpoint"
             )
-        if gone := votes.gone_after(now.first_due, present):
+        if gone:
             self._sums.exchange.trailer.go_without(gone)
             if not self._sums.follows:  # it learns who is there when it enters
                 self._member.others_left(gone)
@@ -133,24 +130,12 @@ class MembershipChanges:
             return 0
         held = self._offered
         if self._may_be_followed:
-            held = dict(itertools.takewhile(lambda item: self._is_ready(*item), sorted(held.items())))
-        return self.entries.vote(held, self._takes_in)
-
-    def _is_ready(self, version: int, process: Process) -> bool:
-        if version <= self.entries.version or process.role != "worker":
-            return True
-        if giver := self.givers.get(process):
-            return giver.is_ready
-        return not self._sums.leads or process in self._followed
+            held = self.newcomers.may_be_voted_in(held, self.votes.entries.version, self._sums.leads)
+        return self.votes.entries.vote(held, self._takes_in)
 
     def vote_in(self, view: GlobalView) -> None:
         """Follow the votes on entries, as all workers do after this sum."""
-        iteration = self._now.batch.iteration
-        first = iteration + 1 + self._plans.switch.lag
-        entering = self.entries.decide(first, view.agreed_entry, self._offered)
-        if slots := [one.slot for one in entering if one.role == "worker"]:
-            self._plans.switch.take_in(iteration, slots)
-            self.departures.forget(slots)
+        self.votes.enter(self._now.batch.iteration, view.agreed_entry, self._offered)
 
     def tell_followers(self) -> None:
         """After a sum of gradients, and before anything follows from it: who follows learns what is not in it."""
@@ -158,14 +143,14 @@ class MembershipChanges:
             note = self._sums_of_others.note()
             self._plans.switch.vote(plan_of(note["plan"]))
             self._offered_to_others = {version: Process(**one) for version, one in note["offered"]}
-        elif self.givers:
+        elif self.newcomers.here:
             offered = [[version, asdict(one)] for version, one in self._offered.items()]
-            for giver in self.givers.values():
+            for giver in self.newcomers.here.values():
                 giver.note({"plan": asdict(self._plans.switch.held), "offered": offered})
 
     def admit(self, iteration: int) -> None:
         """Before a sum: let those in that enter with it, and begin to give the state to those that are to follow."""
-        if entering := self.entries.due(iteration):
+        if entering := self.votes.entries.due(iteration):
             if any(one.role == "worker" for one in entering):  # what they cannot know, nobody uses from here on
                 self._now.sum = None
                 self._plans.renew_guard()
@@ -188,11 +173,8 @@ class MembershipChanges:
         workers = [one for one in entering if one.role == "worker"]
         if self._sums.leads and (servers := [one.slot for one in entering if one.role == "server"]):
             self._observer.servers_entered(iteration, servers)
-        mine = [one for one in workers if one in self.givers or (self._sums.leads and one not in self._followed)]
-        self._followed.difference_update(workers)
-        if not mine:
+        if not (givers := self.newcomers.enter(workers, self._sums.leads)):
             return
-        givers = {one: self.givers.pop(one, None) for one in mine}
         self._listen_to_sums()
         handover = self._hand_over(planned)
         began_s = time.monotonic()
@@ -218,13 +200,15 @@ class MembershipChanges:
         """The one that leads begins to give the state to those that are offered. Between sums."""
         newest = self._now.sum
         if not self._takes_in or (newest is not None and newest.batches > 1):  # nobody can be voted in
-            while self.givers:
-                self.givers.popitem()[1].close()
-        elif self._sums.leads and self._may_be_followed and newest is not None:
-            offered = self._member.offered().items()
-            new = [one for version, one in offered if version > self.entries.version and one.role == "worker"]
-            if workers := [one for one in new if one not in self.givers and one not in self._followed]:
-                self._give_copy(workers)
+            while self.newcomers.here:
+                self.newcomers.here.popitem()[1].close()
+        elif (
+            self._sums.leads
+            and self._may_be_followed
+            and newest is not None
+            and (new := self.newcomers.unfollowing(self._member.offered(), self.votes.entries.version))
+        ):
+            self._give_copy(new)
         self._listen_to_sums()
 
     def _give_copy(self, newcomers: list[Process]) -> None:
@@ -232,13 +216,13 @@ class MembershipChanges:
             copy = StateCopy()
             self._write_state(cast(BinaryIO, copy))
         for one in newcomers:
-            self.givers[one] = self._member.let_follow(one, self._hand_over(None), copy)
+            self.newcomers.here[one] = self._member.let_follow(one, self._hand_over(None), copy)
 
     def _listen_to_sums(self) -> None:
-        self._comm.on_sum = self._give_sum if self.givers else None
+        self._comm.on_sum = self._give_sum if self.newcomers.here else None
 
     def _give_sum(self, number: int, values: memoryview) -> None:
-        for giver in self.givers.values():
+        for giver in self.newcomers.here.values():
             giver.sum(number, values)
 
     def _hand_over(self, planned: Planned | None) -> Handover:
@@ -258,12 +242,10 @@ class MembershipChanges:
             sums_made=self._sums.made,
             window=self._observer.window,
             present=list(self._sums.exchange.trailer.present),
-            followed=[asdict(one) for one in (*self.givers, *self._followed)],
+            followed=[asdict(one) for one in self.newcomers.followed],
             newest=None if self._now.sum is None else self._now.sum.packed(),
             wire=None if self._plans.wire is None else self._plans.wire.packed(),
-            plans=self._plans.switch.packed(),
-            entries=self.entries.packed(),
-            departures=self.departures.packed(),
+            votes=self.votes.packed(),
             owed=self._data.stream.packed(),
             gathers=self._training.gathers.packed(),
         )
@@ -325,18 +307,16 @@ class MembershipChanges:
         self._progress.steps, self._sums.made = handover.steps, handover.sums_made
         trailer = self._sums.exchange.trailer
         trailer.present, trailer.leader = handover.present, min(handover.present)
-        self._plans.switch.take_over(handover.plans)
+        self.votes.take_over(handover.votes)
         if self._plans.wire is not None and handover.wire is not None:
             self._plans.wire.take_over(handover.wire)
             self._sums.exchange.set_wire(self._plans.wire.wire)
-        self.entries.take_over(handover.entries)
-        self.departures.take_over(handover.departures)
         self._data.stream.take_over(handover.owed)
         self._training.gathers.take_over(handover.gathers)
         if handover.newest is not None:
             self._now.sum = GradientSum.of(handover.newest)
         if handover.planned is not None:
-            self._followed = {Process(**one) for one in handover.followed}
+            self.newcomers.take_over(Process(**one) for one in handover.followed)
             self._member.begin(handover.planned, handover.round)
         if self._sums.follows:
             self._comm.follow(self._sums_of_others)
@@ -361,7 +341,7 @@ class MembershipChanges:
         assert handover.planned is not None
         self._sums_of_others = None
         self._sums.follows = False
-        self._followed = {Process(**one) for one in handover.followed}
+        self.newcomers.take_over(Process(**one) for one in handover.followed)
         self._comm.follow(None)
         self._member.begin(handover.planned, handover.round)
         self._observer.enter(handover.window)

@@ -1,31 +1,30 @@
-"""A worker's side of membership: it names its round, makes it anew, takes the state from another. Pure."""
+"""What a worker does in changes of membership. Pure: what happens goes in, what follows from it comes out.
+
+The coordinator's word, closed connections and the script's own steps are events. The sums of the worker are a `Sums`,
+which this class tells what to do: those of real BytePS, of a ring, or of a model of either. All else is returned, to be
+done in order: messages to the coordinator, and the end of the training or of the process.
+
+    Freeze   names the first round that it has not completed, and completes none from then on
+    Resume   at T it sends again what it has pushed; at T-1 it completes T-1
+"""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping
-from typing import Any
+import math
+from collections.abc import Collection, Mapping
+from typing import Protocol, TypeAlias
 
-from dynamix_ps.membership.data_messages import (
-    Answer,
-    AskState,
-    Caught,
-    Copy,
-    DataMessage,
-    Entered,
-    Following,
-    Part,
-    Snapshot,
-    Told,
-)
-from dynamix_ps.membership.following import Follower, Followers
+from dynamix_ps.membership.effects import GoAway, Tell, suspicion
+from dynamix_ps.membership.known_members import KnownMembers, Planned
 from dynamix_ps.membership.messages import (
-    COORDINATOR,
     Ended,
     Enter,
+    Finish,
     Freeze,
     FromCoordinator,
-    Join,
+    Leave,
+    LeaveAsked,
     Process,
     Processes,
     Ready,
@@ -33,191 +32,244 @@ from dynamix_ps.membership.messages import (
     Resume,
     Status,
     Suspect,
+    ToCoordinator,
 )
-from dynamix_ps.membership.round_in_flight import ProtocolError
-from dynamix_ps.membership.schedule import Schedule
-from dynamix_ps.membership.worker_rounds import Outgoing, WorkerRounds
+
+_AGAIN = "it must be started again"
+_LAST_ANSWERS_S = 1.0  # what a lost server has sent may be on its way for so long
 
 
-class Worker(WorkerRounds):
-    """Not thread safe. Calls return the messages that follow from them, in the order to be sent."""
-
-    _newcomer = False
-    _early: Snapshot | None = None  # of a decision that it has not heard of yet
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        """As `WorkerRounds`."""
-        super().__init__(*args, **kwargs)
-        self._followers, self._follower = Followers(), Follower(self._step)
-        self._closed: set[Process] = set()
+class Progress(Protocol):
+    """How far the sums of a worker are."""
 
     @property
-    def to_name(self) -> int | None:
-        """The round that it names in a change; none before it has what others need."""
-        return self.round if self.schedule else None
+    def first_incomplete(self) -> int:
+        """The first round that is not complete."""
+        ...
 
-    def waiting(self) -> Processes:
-        """Whose answer or state is missing, as far as a worker knows. Whose push is missing, servers know."""
-        waiting = set(self.current.unanswered())
-        if self._cut_off() and self._decided.donor:
-            waiting.add(self._decided.donor)
-        if self.schedule and self._newcomers(self.schedule):
-            waiting.add(self._donor(self.schedule))
-        return frozenset(waiting - self._decided.gone - {self.process})
 
-    # Messages.
+class Sums(Protocol):
+    """The part of dynamix_ps/comm/plane.py that decisions need. No call waits."""
 
-    def join(self) -> Outgoing:
-        """To be sent on every new connection to the coordinator."""
-        ready: Outgoing = [(COORDINATOR, Ready())] if self._newcomer and self.schedule else []
-        closed = sorted(self._closed - self._decided.gone)
-        return [(COORDINATOR, Join()), *ready, *((COORDINATOR, Suspect(process)) for process in closed)]
+    def meet(self, addresses: Mapping[int, str], leaving: Collection[int] = ()) -> None: ...
+    def freeze(self) -> Progress: ...
+    def status(self) -> Progress: ...
+    def resume(self, generation: int, round_number: int, contributions: int, lost_servers: Collection[int]) -> None: ...
+    def expect(self, contributions: int) -> None: ...
+    def enter(self, generation: int, round_number: int, contributions: int, lost_servers: Collection[int]) -> int: ...
+    def unanswered(self) -> frozenset[int]: ...
+    def use_servers_without(self, lost_servers: Collection[int]) -> None: ...
 
-    def on_closed(self, server: Process) -> Outgoing:
-        """The connection to a server closed."""
-        self._closed.add(server)
-        return [(COORDINATOR, Suspect(server))] if server not in self._decided.gone and not self.over else []
 
-    def on_message(self, sender: Process, message: FromCoordinator | DataMessage) -> Outgoing:
-        """Raises ProtocolError if the message cannot be."""
-        return [] if self.over else self._follow(sender, message)
+Effects: TypeAlias = list[Tell | GoAway | Finish | LeaveAsked]
 
-    def _follow(self, sender: Process, message: FromCoordinator | DataMessage) -> Outgoing:
-        replies: Outgoing = []
+
+class Worker:
+    """Not thread safe.
+
+    Args:
+        own: this worker.
+        workers: that the job begins with.
+        late: it comes while the others train, and takes part from `begin` on.
+
+    Attributes:
+        known: the members of the job.
+        passed: it has left, and the others are in a change that it has no part in.
+    """
+
+    def __init__(self, own: Process, sums: Sums, workers: int, late: bool = False) -> None:
+        self.known = KnownMembers(own, workers, late)
+        self.passed = False
+        self._sums = sums
+        self._generation = self._frozen = 0  # newest decision, and newest change for which it has named its round
+        self._entries: dict[int, Process] = {}  # by version, all that were ever offered
+        self._answers_due_s = math.inf  # then nothing of the lost servers is on its way any more
+        self._named: int | None = None  # the round that it has named last
+        self._counts_from = 0  # the first round that it may name
+        self._request = 0  # number of the newest one to leave
+        self._counted_on = False  # others may wait for this worker, which departs, in a round that it is not in
+        self._is_closing = False  # it has said its last word
+
+    @property
+    def generation(self) -> int:
+        """The newest decision that it follows; 0: the members of the job have not met, as far as it knows."""
+        return self._generation
+
+    # What the coordinator says.
+
+    def on_message(self, message: FromCoordinator, now_s: float) -> Effects:
+        """`now_s`: of any clock that does not go back."""
+        effects: Effects = []
         match message:
-            case Answer():
-                if message.round == self.round and self._counts(message):
-                    self.current.take(message)
-                replies = self._go_on()
+            case Freeze(generation) | Resume(generation) if self._passes(generation):
+                self.passed = True  # the others are beyond its last round; that it leaves is told next
             case Freeze(generation):
-                replies = self._freeze(generation)
+                effects = [Tell(Status(generation, self._freeze(generation)))]
             case Resume():
-                replies = self._resume(message)
+                effects = self._resume(message, now_s)
             case Enter(entry):
                 self._entries[entry.version] = entry.process
-            case AskState(generation, asked):
-                replies = [(sender, self._snapshot(generation))] if asked == self.round else []
-            case Snapshot():
-                replies = self._take(message)
-            case Copy() | Told() | Entered():
-                replies = self._take_told(sender, message)
-            case Caught(number):
-                self._followers.caught(sender, self.round - number)
-            case Refused(_, reason) | Ended(reason):
-                self.over = reason
-        return replies
+            case LeaveAsked(number) if number > self._request:  # not one that is repeated
+                self._request = number
+                effects = [message]
+            case Finish() if not self.known.is_late:
+                effects = [message]
+            case Refused(_, reason) | Ended(reason) | Finish(reason) if not self._is_closing:
+                effects = [GoAway(reason)]
+        return effects
 
-    def _counts(self, answer: Answer) -> bool:
-        """Only sums of the pushes that it has sent last: of the newest generation that made its own round anew."""
-        return answer.generation == self.current.generation
+    def _passes(self, generation: int) -> bool:
+        """Whether it has left before this change. A decision that is repeated on a new connection begins none."""
+        return self.known.own.slot in self.known.left and generation > self._generation
 
-    def _freeze(self, generation: int) -> Outgoing:
-        if generation <= self.generation:
-            return []  # sent again
-        self._asked = max(generation, self._asked)
-        return [(COORDINATOR, Status(generation, self.to_name))]
+    def _freeze(self, generation: int) -> int | None:
+        """The first incomplete round, which none completes from now on; none before it has what others may need."""
+        self._frozen = max(self._frozen, generation)
+        found = None if self.known.is_late else self._sums.freeze().first_incomplete
+        self._named = None if found is None or found < self._counts_from else found
+        return self._named
 
-    # Decisions.
+    def _resume(self, resume: Resume, now_s: float) -> Effects:
+        """Sums go on with those that are left.
 
-    def _resume(self, resume: Resume) -> Outgoing:
+        Newcomers that have named no round are not among them: who would have given them the state may be lost.
+        """
         self._entries.update({entry.version: entry.process for entry in resume.entries})
-        if resume.generation <= self.generation or resume.generation < self._asked:
-            return []  # sent again, or another change has begun
-        self.generation, self._decided = resume.generation, resume
-        self._followers = Followers()
-        self._follower.begin_again()
-        if self.schedule is None:
-            return self._start(resume)
-        if self.round == resume.first_round:
-            return self._make_anew(self.schedule, resume)
-        return self._finish(resume)
-
-    def _finish(self, resume: Resume) -> Outgoing:
-        """It is behind: complete the present round, which somebody has completed."""
-        if self.last:
-            return self._leave()
-        if self.round != resume.first_round - 1:
-            raise ProtocolError(f"{self.process} is in round {self.round}, and {resume.first_round} is made anew")
-        if not self._cut_off():
-            return self._go_on()
-        if resume.donor is None:
-            raise ProtocolError(f"{self.process} needs the state before round {resume.first_round}, and nobody has it")
-        return [(resume.donor, AskState(resume.generation, resume.first_round))]
-
-    def _make_anew(self, schedule: Schedule, resume: Resume) -> Outgoing:
-        self.current.anew(self.generation, self._places(schedule))
-        part, expected = self.current.part, self._expected()
-        again = [self.current.push(key, part, len(expected)) for key in range(self.current.pushed) if part]
-        newcomers = resume.without_state & expected if resume.donor == self.process else frozenset()
-        return [*again, *self._give(newcomers), *self._go_on()]
-
-    def _cut_off(self) -> bool:
-        """It is behind, and an answer was at a server that is gone."""
-        return self.round < self._decided.first_round and bool(self.current.unanswered() & self._decided.gone)
-
-    # The state of the training.
-
-    def _start(self, resume: Resume) -> Outgoing:
-        """A founder begins with the first decision. A newcomer waits for the state."""
-        if self.process in resume.founders:
-            return self._enter(0, Schedule.of_founders(resume.founders, self._prefetch))
-        self._newcomer = True
-        early, self._follower.early = self._follower.early, []
-        told = [reply for sender, message in early for reply in self._take_told(sender, message)]
-        return [*(self._take(self._early) if self._early else []), *told]
-
-    def _take(self, snapshot: Snapshot) -> Outgoing:
-        """Only in the generation that it is sent in: an older one may be of a round that is made anew."""
-        if snapshot.generation > self.generation:
-            self._early = snapshot
+        if resume.generation <= self._generation:
             return []
-        wanted = self.schedule is None or (self._cut_off() and snapshot.round == self.round + 1)
-        if snapshot.generation < self.generation or self.frozen or not wanted:
+        known, lost_before = self.known, self.known.lost
+        if not self._generation:
+            known.begin_with(resume.founders)
+        known.decide(resume.gone, resume.without_state)
+        self._generation = resume.generation
+        if known.lost > lost_before:
+            self._answers_due_s = now_s + _LAST_ANSWERS_S
+        if why := self._why_it_ends(resume):
+            return [GoAway(why)]
+        if not known.is_late:
+            members = {one.slot: one.address for one in known.planned.values() if one not in known.gone}
+            self._sums.meet(members, known.left & members.keys())
+            self._sums.resume(resume.generation, resume.first_round, len(known.present()), known.lost)
+        return []
+
+    def _why_it_ends(self, resume: Resume) -> str:
+        """Why this worker does not go on with the others; empty: it does."""
+        if self.known.own in self.known.refused:
+            return f"workers were lost before it had the state of the training, or a sum with it; {_AGAIN}"
+        if self.known.is_late:
+            return ""
+        if self.known.none_is_left:
+            return "no server is left that has met all workers"
+        if resume.first_round > (number := self._sums.status().first_incomplete) + 1:
+            # The others have made a whole round without it, so it leaves, and they all know it.
+            return (
+                f"workers were lost before it had sum {number}, with which it leaves; the others are at sum "
+                f"{resume.first_round}, and go on without it"
+            )
+        return ""
+
+    # What it sees of the others.
+
+    def on_closed(self, role: str, slot: int) -> Effects:
+        """Its connection to this server or worker has ended.
+
+        A newcomer cannot tell which server of a slot it has lost before it knows who has keys: that server, or one
+        before it. So it says nothing, and the others do.
+        """
+        known = {"server": self.known.connected(slot), "worker": self.known.planned.get(slot)}
+        process = known.get(role)
+        if process is None and role == "server" and not self.known.is_late:
+            process = Process("server", slot, "")
+        return [] if process is None else [suspicion(process)]
+
+    def waits_for(self, workers: Collection[int], servers: Collection[int]) -> Processes:
+        """The members among those in these slots, for which this worker waits in vain."""
+        silent = [one for one in self.known.present() if one.slot in workers]
+        return frozenset((*silent, *self.known.serving(servers)))
+
+    def on_time(self, now_s: float) -> Effects:
+        """To be called several times per second. A sum of which a lost server had a part may come to nobody."""
+        if now_s < self._answers_due_s or not (lacking := self._sums.unanswered() & self.known.lost):
             return []
-        ready: Outgoing = [] if self.schedule else [(COORDINATOR, Ready())]
-        self.state, self._early = snapshot.state, None
-        return [*ready, *self._enter(snapshot.round, snapshot.schedule)]
+        names = ", ".join(map(str, sorted(lacking)))
+        return [GoAway(f"it lacks part of a sum that only server {names} had, which is lost")]
 
-    # Newcomers that follow.
+    def not_met(self) -> list[Process]:
+        """Servers that are offered and have not answered this worker: only then may they get keys."""
+        servers = [one for _, one in sorted(self._entries.items()) if one.role == "server"]
+        return [one for one in servers if not self.known.has_met(one)]
 
-    def _version(self) -> int:
-        ready = itertools.takewhile(lambda item: self._is_ready(item[1]), sorted(self._entries.items()))
-        return max((version for version, _ in ready), default=self._known().version)
+    def met(self, server: Process) -> None:
+        """It has answered. All connections to its slot that had ended by then are told before."""
+        self.known.meet(server)
 
-    def _is_ready(self, process: Process) -> bool:
-        is_new = process.role == "worker" and process not in self._decided.gone
-        return not is_new or self._followers.is_ready(process, self._leads)
+    # What the training does, between two rounds.
+
+    def offered(self) -> dict[int, Process]:
+        """The processes that were offered so far, by version, up to a server that this worker has not met yet."""
+        held = sorted(self._entries.items())
+        return dict(itertools.takewhile(lambda item: self.known.has_met(item[1]), held))
+
+    def others_left(self, slots: Collection[int]) -> None:
+        """The round that is complete was the last one of these workers.
+
+        All workers say so between the same two rounds, so they need no word of the coordinator.
+        """
+        self.known.left.update(slots)
+        if self.known.own.slot not in slots:
+            self._expect()
+
+    def take_in(self, entering: Collection[Process]) -> Planned:
+        """These workers and servers, whom this worker has met, take part from the coming round on."""
+        workers = {one.slot: one for one in entering if one.role == "worker"}
+        self.known.planned |= workers
+        self.known.left -= workers.keys()
+        if servers := [one for one in entering if one.role == "server"]:
+            self.known.place(servers)
+            self._sums.use_servers_without(self.known.lost)
+        self._expect()
+        return Planned(self.known.present(), list(self.known.placed.values()), self._generation)
+
+    def _expect(self) -> None:
+        """Those that are in the coming round make it."""
+        self._sums.meet({one.slot: one.address for one in self.known.present()})
+        self._sums.expect(len(self.known.present()))
+
+    def has_heard_of(self, generation: int) -> bool:
+        """Whether it knows of this decision, or of a later change."""
+        return max(self._generation, self._frozen) >= generation
+
+    def begin(self, planned: Planned, round_number: int) -> Effects:
+        """This worker, which came late, has the state before a round, of a worker that has begun it.
+
+        It has met the servers, and heard of the generation. Where another decision is under way, the others go on
+        without a worker that had no state then.
+        """
+        if self._frozen > planned.generation or self._generation != planned.generation:
+            return [GoAway(f"workers were lost while this one got the state of the training; {_AGAIN}")]
+        self.known.begin_with([*planned.workers, *planned.servers])
+        present = self.known.present()
+        self._sums.meet({one.slot: one.address for one in present})
+        self._counts_from = self._sums.enter(planned.generation, round_number, len(present), self.known.lost)
+        self.known.is_late = False
+        return [Tell(Ready(), keep=True)]
+
+    # Its end.
+
+    def depart(self) -> None:
+        """Its last round is complete. It leaves when the others have this round, or are in a change without it."""
+        # Others that are behind may count on it after such a decision. They learn that it is gone by another one.
+        in_decision = self.known.own.slot in self.known.left and not self.known.is_late
+        self._counted_on = in_decision and self._named == self._sums.status().first_incomplete
 
     @property
-    def _leads(self) -> bool:
-        return self.schedule is not None and bool(self.schedule.previous) and self._donor(self.schedule) == self.process
+    def need_not_stay(self) -> bool:
+        """Whether the others do not need this worker, which departs, or cannot get what they need."""
+        return self.passed or self._counted_on
 
-    def _tell(self, parts: Mapping[Process, Part]) -> Outgoing:
-        told = Told(self.generation, self.round, parts, dict(self._entries))
-        return [(newcomer, told) for newcomer in sorted(self._followers.here)]
-
-    def _let_in(self, newcomers: Processes) -> Outgoing:
-        """Those that enter with the present round get what they lack; those that are offered begin to follow."""
-        messages = self._followers.enter(newcomers, self.generation, self.round)
-        if self._leads:
-            told, elsewhere = {one for one, _ in messages}, self._followers.elsewhere
-            messages += super()._let_in(newcomers.difference(told) - elsewhere)
-            known = self._followers.here.keys() | elsewhere | self._decided.gone
-            new = sorted(one for one in self._entries.values() if one.role == "worker" and one not in known)
-            self._followers.here |= dict.fromkeys(new, False)
-            messages += [(one, Copy(self.generation, self.round, self._known(), self.state)) for one in new]
-        self._followers.elsewhere -= newcomers
-        return messages
-
-    def _take_told(self, sender: Process, message: Following) -> Outgoing:
-        """This newcomer follows the sender, and enters when the sender says so."""
-        if message.generation > self.generation:
-            self._follower.early.append((sender, message))
-        if message.generation != self.generation or self.schedule or self.frozen:
-            return []
-        if not isinstance(message, Entered):
-            return self._follower.take(sender, message)
-        if (at := self._follower.at(sender, message.round)) is None:
-            return []
-        self.state, self._followers.elsewhere = at.state, message.followed
-        return [(COORDINATOR, Ready()), *self._enter(at.round, at.schedule)]
+    def last_word(self, departed: bool) -> ToCoordinator | None:
+        """What it says at the end. `departed`: the others have its last round. None: it was in no round."""
+        self._is_closing = True
+        if self.known.is_late:
+            return None
+        return Suspect(self.known.own) if self._counted_on and not departed else Leave()

@@ -12,11 +12,12 @@ import os
 import queue
 import random
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 
 import grpc
 
-from dynamix_ps.membership.messages import FromCoordinator, Process, Processes, Suspect, ToCoordinator, Waiting
+from dynamix_ps.membership.effects import Tell
+from dynamix_ps.membership.messages import FromCoordinator, Process, Processes, ToCoordinator, Waiting
 from dynamix_ps.rpc import arbitrator_pb2 as pb
 from dynamix_ps.rpc.access import ArbitratorAccess
 from dynamix_ps.rpc.backoff import backoff_s
@@ -34,14 +35,14 @@ class Member:
 
     Args:
         process: this role. A worker or a server is a member of the job from its first connection on.
-        act: called in the stream's thread with what the coordinator says; returns what to answer.
+        act: called in the stream's thread with what the coordinator says.
     """
 
     def __init__(
         self,
         access: ArbitratorAccess,
         process: Process,
-        act: Callable[[FromCoordinator], Iterable[ToCoordinator]] = lambda message: (),
+        act: Callable[[FromCoordinator], None] = lambda message: None,
     ) -> None:
         self._access, self._process, self._act = access, process, act
         self._pid = os.getpid()
@@ -56,35 +57,22 @@ class Member:
         """Begin to connect, and return at once."""
         self._thread.start()
 
-    def suspect(self, role: str, slot: int, incarnation: str = "") -> None:
-        """A process seems to be dead: the one that is in this slot now, where its incarnation is not known.
-
-        Never blocks. Only a process whose incarnation is known is named again on later connections: by then another one
-        may be in its slot.
-        """
-        suspicion = Suspect(Process(role, slot, incarnation))  # type: ignore[arg-type]
-        if incarnation:
-            self.keep_telling(suspicion)
-        else:
-            self.tell(suspicion)
-
-    def keep_telling(self, message: ToCoordinator) -> None:
-        """Tell it now, and again on every later connection. Never blocks."""
-        with self._lock:
-            if message not in self._kept:
-                self._kept.append(message)
-            self._outgoing.put(message)
-
     def waits(self, processes: Processes) -> None:
         """Somebody waits here for these in vain. To be called again and again: a message may be lost."""
         if processes or self._waiting:
             self._waiting = processes
             self.tell(Waiting(processes))
 
-    def tell(self, message: ToCoordinator) -> None:
-        """Tell it once. Never blocks."""
+    def tell(self, message: ToCoordinator, keep: bool = False) -> None:
+        """Tell it now; `keep`: and again on every later connection. Never blocks."""
         with self._lock:
+            if keep and message not in self._kept:
+                self._kept.append(message)
             self._outgoing.put(message)
+
+    def follow(self, effect: Tell) -> None:
+        """Tell it as a decision says. Never blocks."""
+        self.tell(effect.message, effect.keep)
 
     def close(self, last: ToCoordinator | None = None) -> None:
         """End the stream, after the coordinator has taken `last` in. Waits at most `rpc_s`, twice."""
@@ -104,7 +92,7 @@ class Member:
             try:
                 for message in link.messages(self._requests(self._begin())):
                     delays = self._delays()
-                    self._follow(message)
+                    self._act(unpack_said(message))
             except grpc.RpcError as error:
                 if is_final(error):
                     return
@@ -144,10 +132,6 @@ class Member:
             if message is None:
                 return
             yield pack(message)
-
-    def _follow(self, packed: pb.MembershipMessage) -> None:
-        for answer in self._act(unpack_said(packed)):
-            self.tell(answer)
 
     def _delays(self) -> Iterator[float]:
         return backoff_s(FIRST_RETRY_S, LONGEST_RETRY_S, random.Random(self._process.incarnation))

@@ -10,22 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, BinaryIO
 
-from dynamix_ps.membership.messages import Process
-
-
-@dataclass(frozen=True, slots=True)
-class Planned:
-    """Who makes a round: its workers, the servers that have keys, gone ones too, and the newest decision on losses."""
-
-    workers: Sequence[Process]
-    servers: Sequence[Process]
-    generation: int
-
-    @classmethod
-    def of(cls, fields: Mapping[str, Any]) -> Planned:
-        """From JSON's types."""
-        workers, servers = ([Process(**one) for one in fields[role]] for role in ("workers", "servers"))
-        return cls(workers, servers, fields["generation"])
+from dynamix_ps.membership.known_members import Planned
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +34,7 @@ class Handover:
         followed: newcomers that follow one of the workers, in JSON's types.
         newest: what `packed` of the last sum returned; none: nobody uses it any more.
         wire: what `packed` of the choice of the wire returned; none: the wire does not change.
-        plans, entries, departures, owed, gathers: what `packed` of each returned.
+        votes, owed, gathers: what `packed` of each returned.
     """
 
     framework: str
@@ -68,9 +53,7 @@ class Handover:
     followed: Sequence[Mapping[str, Any]]
     newest: Mapping[str, Any] | None
     wire: Mapping[str, Any] | None
-    plans: Mapping[str, Any]
-    entries: Mapping[str, Any]
-    departures: Sequence[Any]
+    votes: Mapping[str, Any]
     owed: Sequence[Any]
     gathers: Sequence[int]
 

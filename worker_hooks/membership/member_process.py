@@ -16,9 +16,10 @@ from dynamix_ps.comm.followed_sums import SumGiver
 from dynamix_ps.comm.peers import PeerListener
 from dynamix_ps.config import variables
 from dynamix_ps.errors import TrainingError
+from dynamix_ps.membership.known_members import Planned
 from dynamix_ps.membership.messages import Process, incarnation_of
 from worker_hooks.membership.arrival import Arrival, StateCopy, follow, give
-from worker_hooks.membership.handover import Handover, Planned
+from worker_hooks.membership.handover import Handover
 from worker_hooks.process.termination import TERMINATION
 
 if TYPE_CHECKING:
@@ -112,7 +113,7 @@ class MemberProcess:
 
     def offered(self) -> dict[int, Process]:
         """Who may enter, by version of the entry, as far as this worker has heard."""
-        return {} if self._member is None else self._member.entries()
+        return {} if self._member is None else self._member.offered()
 
     def take_in(self, entering: Collection[Process]) -> Planned:
         """These workers and servers are in the coming sum. All workers say so between the same two sums."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 import uuid
 
 from dynamix_ps.launch.messages.agent_messages import ForCoordinator
+from dynamix_ps.membership.effects import suspicion
 from dynamix_ps.membership.messages import AskLeave, Process
 from dynamix_ps.rpc.access import ArbitratorAccess
 from dynamix_ps.rpc.member import Member
@@ -22,11 +23,11 @@ class ExitReports:
 
     def tell(self, message: ForCoordinator) -> None:
         """Never waits."""
+        process = Process(message.role, message.number, message.incarnation)  # type: ignore[arg-type]
         if message.request:
-            process = Process("worker", message.number, message.incarnation)
-            self._member.keep_telling(AskLeave(process, message.request))
+            self._member.tell(AskLeave(process, message.request), keep=True)
         else:
-            self._member.suspect(message.role, message.number, message.incarnation)
+            self._member.follow(suspicion(process))
 
     def close(self) -> None:
         """End the reports, as the run is over. Waits a few seconds at most."""

@@ -152,7 +152,7 @@ before_following = fault
 def fault(rank, iteration):
     before_following(rank, iteration)
     training = run.training
-    waits = any(not giver.is_ready for giver in training.membership.givers.values())
+    waits = any(not giver.is_ready for giver in training.membership.newcomers.here.values())
     following = training.sums.follows if rank == 2 else waits
     marker = pathlib.Path("killed-while-entering")
     if rank == STRUCK and following and not marker.exists():
@@ -168,7 +168,7 @@ before_following = fault
 gone = pathlib.Path("unwound-0")
 def fault(rank, iteration):
     before_following(rank, iteration)
-    if rank == 0 and run.training.membership.givers:
+    if rank == 0 and run.training.membership.newcomers.here:
         os.kill(os.getpid(), signal.SIGUSR1)
     while rank == 2 and run.training.sums.follows and not gone.exists():
         time.sleep(0.01)

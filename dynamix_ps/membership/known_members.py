@@ -2,9 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 from dynamix_ps.membership.messages import Process, Processes
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """Who makes a round: its workers, the servers that have keys, gone ones too, and the newest decision on losses."""
+
+    workers: Sequence[Process]
+    servers: Sequence[Process]
+    generation: int
+
+    @classmethod
+    def of(cls, fields: Mapping[str, Any]) -> Planned:
+        """From JSON's types."""
+        workers, servers = ([Process(**one) for one in fields[role]] for role in ("workers", "servers"))
+        return cls(workers, servers, fields["generation"])
 
 
 class KnownMembers:
