@@ -219,10 +219,10 @@ class Backward:
 
         Every worker does this after the same sum, so all prepare the same batches.
         """
-        awaited = (
-            set() if self._training.membership is None else self._training.membership.votes.entries.awaited(iteration)
-        )
-        self._plans.switch.go_without(iteration, set(missing) - awaited)
+        if self._training.membership is None:
+            self._plans.switch.go_without(iteration, missing)
+        else:
+            self._training.membership.votes.lose(iteration, missing)
         for step in self._now.steps_due:
             self._training.data.stream.missed(step, missing, iteration + 1 + self._plans.switch.lag)
 

@@ -157,16 +157,7 @@ class Coordination:
         if message is None:
             self._coordinator.heard(sender, now_s)
             return self._coordinator.on_time(now_s)
-        return self._coordinator.on_message(sender, self._named(message), now_s)
-
-    def _named(self, message: ToCoordinator) -> ToCoordinator:
-        """The message, with the process that is now in the slot if the sender of a `Suspect` knows only the slot."""
-        if not isinstance(message, Suspect) or message.process.incarnation:
-            return message
-        wanted = message.process
-        there = self._coordinator.members.of_role(wanted)
-        found = (one for one in there if (one.role, one.slot) == (wanted.role, wanted.slot))
-        return Suspect(next(found, wanted))
+        return self._coordinator.on_message(sender, message, now_s)
 
     async def _send(self, output: Output) -> None:
         """Write the records to disk, then send the messages."""

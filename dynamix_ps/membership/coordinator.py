@@ -58,8 +58,8 @@ class Coordinator(Generations):
             case Join():
                 self._suspicions.waits(sender, frozenset())  # until it says so again
                 self._join(sender)
-            case Suspect(process) if process in self.members.of_role(process):
-                self._suspicions.closed(process, sender, now_s)
+            case Suspect(process):
+                self._suspect(process, sender, now_s)
             case Waiting(processes):
                 self._suspicions.waits(sender, processes & (self.members.workers | self.members.servers))
             case Status(generation, first_incomplete):
@@ -74,6 +74,13 @@ class Coordinator(Generations):
             case AskLeave(worker, number):
                 self._ask_to_leave(worker, number)
         return self._settle(now_s)
+
+    def _suspect(self, suspect: Process, sender: Process, now_s: float) -> None:
+        """Where the sender knows the slot alone, it means the process that is there now."""
+        there = self.members.of_role(suspect)
+        named = [one for one in there if one == suspect or (not suspect.incarnation and one.slot == suspect.slot)]
+        for process in named[:1]:
+            self._suspicions.closed(process, sender, now_s)
 
     def heard(self, process: Process, now_s: float) -> None:
         """A heartbeat: `process` is alive."""

@@ -39,6 +39,10 @@ class MembershipVotes:
         self._switch = switch
         self.entries, self.departures = Entries(), Departures(least)
 
+    def lose(self, iteration: int, missing: Collection[int]) -> None:
+        """After the sum of `iteration`, before `leave`: these are not in it. In their slots others may be awaited."""
+        self._switch.go_without(iteration, set(missing) - self.entries.awaited(iteration))
+
     def leave(self, iteration: int, first_due: int, present: Collection[int], votes: Collection[int]) -> Left:
         """After the sum of `iteration`, which is of batches from iteration `first_due` on: follow the votes to leave.
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Mapping
 
-from dynamix_ps.membership.messages import COORDINATOR
-from dynamix_ps.membership.worker import Worker
+from dynamix_ps.membership.messages import COORDINATOR, Process
+from tests.models.membership.planes import ServerPlane
+from tests.models.membership.processes import WorkerProcess
 from tests.models.membership.world import World
 
 
@@ -15,7 +16,7 @@ def disturbances(rng: random.Random, plan: Mapping[str, int], chance: float = 0.
 
     Args:
         plan: how many of `kill worker`, `kill server`, `leave`, `leave together`, `join`, `join server`, `restart`,
-            `partition`, `heal`, `slow answers`, `slow offers`, `reconnect`.
+            `partition`, `heal`, `slow answers`, `slow offers`, `reconnect`, `pause`.
     """
     left = [kind for kind, count in plan.items() for _ in range(count)]
     rng.shuffle(left)
@@ -27,47 +28,62 @@ def disturbances(rng: random.Random, plan: Mapping[str, int], chance: float = 0.
     return disturb
 
 
-def _staying(world: World) -> list[Worker]:
+def staying(world: World) -> list[WorkerProcess]:
     """Those of whom one must be left, or the job has lost its state."""
-    there = [w for w in world.training if w.to_name is not None and w.process not in world.network.blocked]
-    return [w for w in there if not w.last and not w.leaving]
+    return [one for one in world.training if _stays(world, one)]
 
 
-def _kill_worker(world: World, rng: random.Random) -> None:
-    staying = _staying(world)
+def _stays(world: World, worker: WorkerProcess) -> bool:
+    trainer, plane = worker.trainer, worker.plane
+    if world.network.is_blocked(worker.core.known.own) or trainer.is_last or trainer.leaving:
+        return False
+    if isinstance(plane, ServerPlane):  # it may lack what a lost server had
+        slots = plane.exchange.unanswered()
+        return all(world.alive(server) for slot in slots for server in [worker.core.known.placed.get(slot)] if server)
+    return trainer.round > trainer.entered_at  # it can name its round
+
+
+def kill_worker(world: World, rng: random.Random) -> None:
+    needed = {one.core.known.own for one in staying(world)}
     candidates = [process for process in world.workers if world.alive(process)]
-    if len(staying) < 2:
-        candidates = [process for process in candidates if process not in {w.process for w in staying}]
+    if len(needed) < 2:
+        candidates = [process for process in candidates if process not in needed]
     if candidates:
         world.kill(rng.choice(candidates), rng.choice(("exit", "closed", "silent")))
 
 
-def _kill_server(world: World, rng: random.Random) -> None:
-    usable = [process for process in world.servers if world.alive(process) and process not in world.network.blocked]
-    if len(usable) > 1:
-        world.kill(rng.choice(usable), rng.choice(("exit", "closed", "silent")))
+def kill_server(world: World, rng: random.Random) -> None:
+    """One that others can do without: another one has keys on all workers, and no worker but one lacks what it has."""
+    usable = [process for process in world.servers if world.alive(process) and not world.network.is_blocked(process)]
+    with_keys = [one for one in usable if all(_has_keys(worker, one) for worker in world.training)]
+    candidates = [one for one in usable if set(with_keys) - {one}]
+    if candidates and len(staying(world)) > 1:
+        world.kill(rng.choice(candidates), rng.choice(("exit", "closed", "silent")))
+
+
+def _has_keys(worker: WorkerProcess, server: Process) -> bool:
+    return worker.core.known.placed.get(server.slot) == server
 
 
 def _leave(world: World, rng: random.Random) -> None:
-    staying = [w for w in world.training if w.to_name is not None and not w.last and not w.leaving]
-    if len(staying) > 1:
-        rng.choice(staying).leaving = True
+    if len(there := staying(world)) > 1:
+        rng.choice(there).trainer.leaving = True
 
 
 def _leave_together(world: World, rng: random.Random) -> None:
     """All want to leave, so one must stay until the end."""
     for worker in world.training:
-        worker.leaving = True
+        worker.trainer.leaving = True
 
 
 def _join(world: World, rng: random.Random) -> None:
-    if world.coordinator.members.founded:
-        world.start_worker(world.newcomer("worker"))
+    if world.coordinator.members.founded and (newcomer := world.newcomer("worker")):
+        world.start_worker(newcomer)
 
 
 def _join_server(world: World, rng: random.Random) -> None:
-    if world.coordinator.members.founded:
-        world.start_server(world.newcomer("server"))
+    if world.coordinator.members.founded and (newcomer := world.newcomer("server")):
+        world.start_server(newcomer)
 
 
 def _restart(world: World, rng: random.Random) -> None:
@@ -75,9 +91,8 @@ def _restart(world: World, rng: random.Random) -> None:
 
 
 def _partition(world: World, rng: random.Random) -> None:
-    staying = _staying(world)
-    if len(staying) > 1:
-        world.network.block(rng.choice(staying).process, coordinator_only=rng.random() < 0.5)
+    if len(there := staying(world)) > 1:
+        world.network.block(rng.choice(there).core.known.own, coordinator_only=rng.random() < 0.5)
 
 
 def _heal(world: World, rng: random.Random) -> None:
@@ -92,7 +107,7 @@ def _slow_answers(world: World, rng: random.Random) -> None:
 
 def _slow_offers(world: World, rng: random.Random) -> None:
     """The coordinator's messages to a newcomer come late."""
-    newcomers = [process for process, worker in world.workers.items() if worker.schedule is None]
+    newcomers = [process for process, worker in world.workers.items() if worker.core.known.is_late]
     if newcomers:
         world.network.hold(COORDINATOR, rng.choice(sorted(newcomers)))
 
@@ -101,9 +116,14 @@ def _reconnect(world: World, rng: random.Random) -> None:
     world.reconnect(rng.choice([*world.workers, *world.servers]))
 
 
+def _pause(world: World, rng: random.Random) -> None:
+    """Nothing runs for a while, and then every timer is late."""
+    world.now_s += rng.uniform(0.0, 4.0)
+
+
 _FAULTS: Mapping[str, Callable[[World, random.Random], None]] = {
-    "kill worker": _kill_worker,
-    "kill server": _kill_server,
+    "kill worker": kill_worker,
+    "kill server": kill_server,
     "leave": _leave,
     "leave together": _leave_together,
     "join": _join,
@@ -114,4 +134,5 @@ _FAULTS: Mapping[str, Callable[[World, random.Random], None]] = {
     "slow answers": _slow_answers,
     "slow offers": _slow_offers,
     "reconnect": _reconnect,
+    "pause": _pause,
 }

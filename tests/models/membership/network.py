@@ -57,6 +57,26 @@ class Network:
         """Its heartbeats arrive."""
         return process not in self._blocked
 
+    def is_blocked(self, process: Process) -> bool:
+        """A partition holds it, or its link to the coordinator."""
+        return process in self._blocked
+
+    def is_cut_off(self, process: Process) -> bool:
+        """Nothing comes from it or goes to it."""
+        return self._blocked.get(process) is False
+
+    def is_sending(self, sender: Process, receiver: Process) -> bool:
+        """Something is on its way."""
+        return bool(self._channels.get((sender, receiver)))
+
+    def lose(self, which: Callable[[Any], bool]) -> None:
+        """These messages will not arrive."""
+        for waiting in self._channels.values():
+            kept = [message for message in waiting if not which(message)]
+            if len(kept) < len(waiting):
+                waiting.clear()
+                waiting.extend(kept)
+
     def cut(self, process: Process, keep: Callable[[Process, Any], bool] | None = None) -> None:
         """It died: nothing arrives there, and of what it sent to each receiver a part, or what `keep` says."""
         for (sender, receiver), waiting in self._channels.items():
@@ -68,10 +88,6 @@ class Network:
                 waiting.extend(kept)
             elif sender == process:
                 self._lose_some(waiting)
-
-    def drop(self, sender: Process, receiver: Process) -> None:
-        """What is on its way will not arrive."""
-        self._channels.pop((sender, receiver), None)
 
     def reconnect(self, process: Process) -> None:
         """The connection to the coordinator is made anew: in both directions the last messages may be lost."""

@@ -1,66 +1,104 @@
-"""A training whose state is its history, for the model of membership: what every round was made of, and whose samples.
-
-Samples are numbered. A round takes those that are owed first, then the next ones, as many as it has planned workers
-times `SHARE`.
-"""
+"""What the model trains: its state is its history, with the sampler, the plans and the votes that real workers have."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+import json
+from collections.abc import Collection
+from dataclasses import dataclass, replace
+from typing import Any
 
-from dynamix_ps.membership.data_messages import Part
-from dynamix_ps.membership.messages import Process, Processes
-from dynamix_ps.membership.schedule import Schedule
+from dynamix_ps.membership.messages import Process
+from dynamix_ps.messages import Plan
+from worker_hooks.membership.votes import MembershipVotes
+from worker_hooks.planning.plan_switch import PlanSwitch
+from worker_hooks.sampling.sampler import Cursor, GlobalSampler, Range, Step
 
-SHARE = 2
+SHARE = 2  # samples of a worker
+LENGTH = 50  # samples of an epoch
+_SAMPLER = GlobalSampler(LENGTH, 0)
 
-Samples = tuple[int, ...]
-Slices = tuple[tuple[Process, Samples], ...]
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """What one worker puts into a round: its trailer, and the samples that its gradient is of."""
+
+    worker: Process
+    round: int
+    entry_version: int = 0
+    leaving: bool = False
+    closing: bool = False  # its training is over, and this is no gradient
+    samples: tuple[Range, ...] = ()
+
+
+Parts = frozenset[Part]
 
 
 @dataclass(frozen=True, slots=True)
 class Training:
-    """Weights, optimizer and cursor of the data, in one."""
+    """Weights, optimizer and place in the data, before a round.
 
-    rounds: tuple[Slices, ...] = ()  # of those that are completed: who gave which samples
-    planned: tuple[Slices, ...] = ()  # of the present round, and of those prefetched
-    owed: Samples = ()
-    cursor: int = 0  # the first sample that nobody has taken
+    Attributes:
+        rounds: what each was made of.
+        planned: the present iteration, and those prefetched.
+        next: where the next one to be planned begins.
+    """
 
-    @classmethod
-    def begun(cls, founders: Processes, prefetch: int) -> Training:
-        """Before round 0."""
-        state = cls()
-        for _ in range(1 + prefetch):
-            state = state.plan(founders)
-        return state
+    rounds: tuple[Parts, ...] = ()
+    planned: tuple[Step, ...] = ()
+    next: Cursor = Cursor()
 
-    def plan(self, workers: Processes) -> Training:
-        """One more round, of these workers."""
-        wanted = SHARE * len(workers)
-        fresh = max(0, wanted - len(self.owed))
-        taken = self.owed[:wanted] + tuple(range(self.cursor, self.cursor + fresh))
-        slices = tuple(
-            (worker, taken[SHARE * place : SHARE * (place + 1)]) for place, worker in enumerate(sorted(workers))
-        )
-        return Training(self.rounds, (*self.planned, slices), self.owed[wanted:], self.cursor + fresh)
+    @property
+    def iteration(self) -> int:
+        """Number of the present one."""
+        return len(self.rounds)
 
-    def slice_of(self, worker: Process) -> Samples:
-        """This worker's samples of the present round."""
-        return dict(self.planned[0])[worker]
+    def plan(self, switch: PlanSwitch) -> Training:
+        """One more iteration is prepared."""
+        sizes = switch.plan_at(self.iteration + len(self.planned)).batch_sizes
+        step = _SAMPLER.plan_step(self.next, sizes)
+        return replace(self, planned=(*self.planned, step), next=step.next)
 
-    def step(self, schedule: Schedule, parts: Mapping[Process, Part]) -> Training:
-        """After the present round: what was not in its sum is owed."""
-        given: Slices = tuple(sorted((worker, part.gradient or ()) for worker, part in parts.items()))
-        absent = tuple(sample for worker, samples in self.planned[0] if worker not in parts for sample in samples)
-        stepped = Training((*self.rounds, given), self.planned[1:], self.owed + absent, self.cursor)
-        return stepped.plan(schedule.workers[-1])
+    def samples_of(self, slot: int) -> tuple[Range, ...]:
+        """What the worker in this slot takes in the present iteration."""
+        return _SAMPLER.ranges(self.planned[0], slot)
+
+    def missing(self, present: Collection[int]) -> list[int]:
+        """Slots of the workers that were to be in the present iteration."""
+        return [slot for slot, size in enumerate(self.planned[0].sizes) if size and slot not in present]
+
+    def step(self, parts: Parts, missing: Collection[int]) -> Training:
+        """After a round of these parts: what the missing ones were to give is owed."""
+        owed = [part for slot in missing for part in self.samples_of(slot)]
+        return Training((*self.rounds, parts), self.planned[1:], self.next.owing(owed))
 
     def wrong_samples(self) -> str:
-        """A sample that was taken twice, or never; else nothing."""
-        slices = [slices for each in (self.rounds, self.planned) for slices in each]
-        taken = sorted([*self.owed, *(sample for part in slices for _, samples in part for sample in samples)])
-        return (
-            "" if taken == list(range(self.cursor)) else f"samples {taken}, expected 0 to {self.cursor - 1}, each once"
-        )
+        """Samples that were taken twice, or never; else nothing."""
+        done = [one for parts in self.rounds for part in parts for one in part.samples]
+        coming = [one for step in self.planned for one in _SAMPLER.ranges(step, 0, len(step.sizes))]
+        taken = sorted([*done, *coming, *self.next.owed])
+        place = (0, 0)
+        for one in (one for one in taken if one.samples):
+            if (one.epoch, one.begin) != place:
+                return f"samples from {one} on, expected from {place} on: {taken}"
+            place = (one.epoch, one.end) if one.end < LENGTH else (one.epoch + 1, 0)
+        expected = (self.next.epoch, self.next.position)
+        return "" if place == expected else f"samples up to {place}, expected up to {expected}"
+
+
+@dataclass
+class TrainingVotes:
+    """The plans of a training, and what its sums decide about its members."""
+
+    switch: PlanSwitch
+    votes: MembershipVotes
+
+    @classmethod
+    def of(cls, workers: int, slots: int, prefetch: int, least: int = 1) -> TrainingVotes:
+        """Of a job that begins with so many workers."""
+        sizes = tuple(SHARE if slot < workers else 0 for slot in range(slots))
+        switch = PlanSwitch(Plan(0, sizes), prefetch, later=range(workers, slots))
+        return cls(switch, MembershipVotes(switch, least))
+
+    def packed(self) -> Any:
+        """As it travels."""
+        return json.loads(json.dumps(self.votes.packed()))

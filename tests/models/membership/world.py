@@ -1,10 +1,10 @@
-"""A job on a fake network, for the model of membership: any order of what can happen next, and faults between.
+"""A job on a fake network: any order of what can happen next, and faults between.
 
 After each round of each worker the invariants are checked:
 
     contributors of a round, and so the state after it, are the same on all who are members or have left
-    nobody steps a round of a generation that is fenced
-    each sample is taken once
+    nobody completes a round of a generation that is fenced
+    each sample is taken once per epoch
 
 and at the end, that nothing is stuck, and that not all have left before the last round.
 """
@@ -17,27 +17,18 @@ from dataclasses import dataclass
 from typing import Any
 
 from dynamix_ps.membership.coordinator import Coordinator
-from dynamix_ps.membership.data_messages import AskState, Part
 from dynamix_ps.membership.generations import MembershipSettings, Output
 from dynamix_ps.membership.journal import Decided, Left, Lost, Record, as_plain, from_plain
-from dynamix_ps.membership.messages import (
-    COORDINATOR,
-    Ended,
-    Fence,
-    Process,
-    Processes,
-    Ready,
-    Refused,
-    Resume,
-    Suspect,
-    Waiting,
-)
-from dynamix_ps.membership.schedule import Schedule
-from dynamix_ps.membership.server import Server
+from dynamix_ps.membership.messages import COORDINATOR, Process, Suspect, Waiting
+from dynamix_ps.membership.ring_worker import Ring
 from dynamix_ps.membership.worker import Worker
+from tests.models.membership.exchange import Exchange
 from tests.models.membership.network import Network
-from tests.models.membership.ring import RingWorker
-from tests.models.membership.training import Training
+from tests.models.membership.planes import Kept, Named, Piece, RingPlane, ServerPlane
+from tests.models.membership.processes import Closed, ServerProcess, WorkerProcess
+from tests.models.membership.round_table import RoundTable
+from tests.models.membership.trainer import Phase, Trainer, Violation
+from tests.models.membership.training import TrainingVotes
 
 LAUNCHER = Process("launcher", 0, "")
 TICK_S = 0.2
@@ -45,110 +36,146 @@ LEASE_S = 2.0
 _MOST_ACTIONS = 50_000
 _QUIET_TICKS = 60  # longer than any lease: then nothing will happen any more
 
-CLOSED = "closed"  # in a channel: the connection has closed
-
-
-class Violation(AssertionError):
-    """The protocol is wrong."""
-
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What is started."""
+    """What is started.
+
+    Attributes:
+        servers: 0: a ring.
+        pieces: of every buffer, over servers.
+        follows: newcomers follow before they enter; not in a ring.
+        spare: slots of workers that are empty at first.
+    """
 
     workers: int = 4
     servers: int = 2
-    keys: int = 3
+    pieces: tuple[int, ...] = (2, 1)
     rounds: int = 6
     prefetch: int = 0
-    worker_class: type[Worker] = Worker
-    server_class: type[Server] = Server
-    coordinator_class: type[Coordinator] = Coordinator
+    follows: bool = True
+    spare: int = 2
+
+    @property
+    def slots(self) -> int:
+        return self.workers + self.spare
 
 
 @dataclass
 class Counts:
-    """What happened, so that a study can tell that it was tried."""
+    """What happened, so that a tally can tell that it was tried."""
 
     rounds: int = 0  # of all workers
     decisions: int = 0
     behind: int = 0  # workers that were one round behind at a decision
-    states_taken: int = 0  # by those of them whose answer was lost with a server
     entered: int = 0
     followed: int = 0  # rounds of newcomers before they entered
     left: int = 0
     lost: int = 0
+    cut_off: int = 0  # workers that end because a sum was lost with a server
     restarts: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class References:
+    """What makes the sums over servers: the references, or recorded ones."""
+
+    exchange: Callable[..., Exchange] = Exchange
+    table: Callable[..., RoundTable] = RoundTable
 
 
 class World:
     """One run. `act` does one thing; `run` does all."""
 
-    def __init__(self, job: Job, seed: int) -> None:
-        self.job, self.rng = job, random.Random(seed)
+    def __init__(self, job: Job, seed: int, references: References = References()) -> None:  # noqa: B008
+        self.job, self.rng, self._references = job, random.Random(seed), references
         self.network = Network(self.rng)
         self.now_s = 0.0
         self.counts = Counts()
         self.disk: list[Record] = []
-        self.workers: dict[Process, Worker] = {}
-        self.servers: dict[Process, Server] = {}
+        self.workers: dict[Process, WorkerProcess] = {}
+        self.servers: dict[Process, ServerProcess] = {}
         self.dead: set[Process] = set()
+        self.reasons: dict[Process, str] = {}  # why processes have ended
         self.truncate: Callable[[Output], int | None] = lambda output: None  # messages after which the coordinator dies
-        self._states: dict[int, dict[Process, Training]] = {}  # after each round
-        self._ticks = 0
+        self._states: dict[int, dict[Process, Any]] = {}  # after each round
+        self._in_slot: dict[tuple[str, int], Process] = {}  # that was started last
+        self._ended: list[Process] = []  # of which the launcher tells, when their last word has arrived
         self._started = 0
-        self.settings = MembershipSettings(job.workers, job.servers, lease_s=LEASE_S)
-        self.coordinator = job.coordinator_class(self.settings)
-        founders = frozenset(Process("worker", slot, "first") for slot in range(job.workers))
-        for process in sorted(founders):
-            self.start_worker(process, Training.begun(founders, job.prefetch))
+        self.settings = MembershipSettings(job.workers, job.servers, max_workers=job.slots, lease_s=LEASE_S)
+        self.coordinator = Coordinator(self.settings)
         for slot in range(job.servers):
             self.start_server(Process("server", slot, "first"))
+        for slot in range(job.workers):
+            self.start_worker(Process("worker", slot, "first", address=f"worker {slot} first"))
 
     # Processes.
 
-    def start_worker(self, process: Process, state: Training | None = None) -> None:
-        """A founder if it has a state, else a newcomer."""
-
-        def step(before: Training, schedule: Schedule, parts: Mapping[Process, Part]) -> Training:
-            after = before.step(schedule, parts)
-            if self.workers[process].schedule is None:
-                self.counts.followed += 1
-                return after  # it follows, and is in no round yet
-            return self._stepped(process, after)
-
-        self.workers[process] = self.job.worker_class(
-            process, self._place, step, lambda training: training.slice_of(process), state, self.job.prefetch
-        )
-        self.network.send(process, self.workers[process].join())
+    def start_worker(self, process: Process) -> None:
+        """A founder, or a newcomer."""
+        job, founder = self.job, process.incarnation == "first"
+        plane: ServerPlane | RingPlane
+        if job.servers:
+            exchange = self._references.exchange(process.slot, job.pieces, job.workers, job.servers)
+            plane, sums = ServerPlane(exchange), exchange
+        else:
+            ring = Ring(0, 0, tuple((slot, "") for slot in range(job.workers)))
+            plane = RingPlane(process, ring if founder else None, lambda to, what: self._send_to(process, to, what))
+            sums = plane  # type: ignore[assignment]
+        core = Worker(process, sums, job.workers, late=not founder)
+        state = TrainingVotes.of(job.workers, job.slots, job.prefetch)
+        trainer = Trainer(core, plane, state, len(job.pieces), job.rounds, job.follows and bool(job.servers))
+        trainer.is_founder = founder
+        send = lambda to, what: self._send(process, to, what)  # noqa: E731
+        self._in_slot["worker", process.slot] = process
+        self.workers[process] = WorkerProcess(core, trainer, plane, send, lambda slot: self._in_slot.get(("server", slot)))
+        self.workers[process].stream.connect()
 
     def start_server(self, process: Process) -> None:
         """It joins."""
-        self.servers[process] = self.job.server_class(process)
-        self.network.send(process, self.servers[process].join())
+        send = lambda to, what: self._send(process, to, what)  # noqa: E731
+        self._in_slot["server", process.slot] = process
+        table = self._references.table()
+        self.servers[process] = ServerProcess(process, table, send, lambda slot: self._in_slot.get(("worker", slot)))
+        self.servers[process].stream.connect()
 
-    def newcomer(self, role: str) -> Process:
-        """A name for one that comes: in a slot that is free, or whose process is dead."""
+    def newcomer(self, role: str) -> Process | None:
+        """A name for one that comes: in a slot that is free, or whose process is dead. None: there is none."""
         self._started += 1
         table: Mapping[Process, Any] = self.workers if role == "worker" else self.servers
         taken = {process.slot for process in table if self.alive(process)}
-        slot = min(set(range(len(taken) + 1)) - taken)
-        return Process("worker" if role == "worker" else "server", slot, f"came {self._started}")
-
-    def _place(self, servers: Processes) -> Mapping[int, Process]:
-        order = sorted(servers)
-        return {key: order[key % len(order)] for key in range(self.job.keys)}
+        free = sorted(set(range(self.job.slots if role == "worker" else self.job.servers)) - taken)
+        if not free:
+            return None
+        slot, name = self.rng.choice(free), f"came {self._started}"
+        if role == "worker":
+            return Process("worker", slot, name, address=f"worker {slot} {name}", state_address=name)
+        return Process("server", slot, name)
 
     def alive(self, process: Process) -> bool:
-        """Runs, and has not left or been refused."""
+        """Runs."""
         table: Mapping[Process, Any] = self.workers if process.role == "worker" else self.servers
-        return process not in self.dead and not getattr(table.get(process), "over", "")
+        return process not in self.dead and process in table and not table[process].over
 
     @property
-    def training(self) -> list[Worker]:
-        """Workers that run, have the state of the training and are not given up by the coordinator."""
+    def training(self) -> list[WorkerProcess]:
+        """Workers that run, are in rounds, and are not given up by the coordinator."""
         gone = self.coordinator.members.gone
-        return [w for p, w in self.workers.items() if self.alive(p) and w.schedule and p not in gone]
+        return [w for p, w in self.workers.items() if self.alive(p) and w.trainer.has_state and p not in gone]
+
+    def _send(self, sender: Process, receiver: Process, message: Any) -> None:
+        if receiver.role in ("worker", "server") and not self.alive(receiver):
+            if receiver.state_address and sender in self.workers and not isinstance(message, Closed):
+                self.network.send(receiver, [(sender, Closed())])  # it cannot be reached
+            return
+        self.network.send(sender, [(receiver, message)])
+
+    def _send_to(self, sender: Process, address: str, message: Any) -> None:
+        """To the process with this address, or one of those that the job begins with."""
+        name = address if address.startswith("worker") else f"worker {address.split()[1]} first"
+        receiver = next((process for process in self.workers if process.address == name), None)
+        if receiver is not None and self.alive(receiver):
+            self.network.send(sender, [(receiver, message)])
 
     # What may happen next.
 
@@ -156,45 +183,81 @@ class World:
         """Do one of the things that can happen. Returns False if nothing is left but time."""
         if self.rng.random() < 0.02:
             self._tick()
-        pushing = [worker for worker in self.workers.values() if self.alive(worker.process) and self._pushes(worker)]
+        able = [worker for process, worker in self.workers.items() if self.alive(process) and self._is_able(worker)]
+        meetings = self._meetings()
         channels = self.network.deliverable()
-        chosen = self.rng.randrange(len(pushing) + len(channels)) if pushing or channels else -1
-        if chosen < 0:
+        count = len(able) + len(meetings) + len(channels)
+        if not count:
             return False
-        if chosen < len(pushing):
-            worker = pushing[chosen]
-            self.network.send(worker.process, worker.push())
-            self._end_if_over(worker)
+        chosen = self.rng.randrange(count)
+        if chosen < len(able):
+            self._act(able[chosen])
+        elif chosen < len(able) + len(meetings):
+            worker, server = meetings[chosen - len(able)]
+            worker.meet(server)
         else:
-            sender, receiver = channel = channels[chosen - len(pushing)]
+            sender, receiver = channel = channels[chosen - len(able) - len(meetings)]
             self._deliver(sender, receiver, self.network.take(channel))
         return True
 
-    def _pushes(self, worker: Worker) -> bool:
-        if worker.current.part is None:
-            worker.closing = worker.round >= self.job.rounds
-        return worker.may_push
+    def _is_able(self, worker: WorkerProcess) -> bool:
+        trainer = worker.trainer
+        if trainer.phase is Phase.WAIT:
+            return self._is_summed(worker)
+        return trainer.can_act
+
+    def _is_summed(self, worker: WorkerProcess) -> bool:
+        """A wait would complete the round: other waits change nothing."""
+        plane = worker.plane
+        if isinstance(plane, RingPlane):
+            return not plane.core.is_held and plane.core.next_part() is None
+        return not plane.exchange.status().missing and not plane.exchange._frozen
+
+    def _act(self, worker: WorkerProcess) -> None:
+        process, trainer = worker.core.known.own, worker.trainer
+        was, entered_at = trainer.phase, trainer.entered_at
+        worker.act()
+        if was is Phase.WAIT and trainer.phase is Phase.SUMMED:
+            self._check_fence(worker)
+        elif was is Phase.SUMMED and trainer.phase is Phase.LEARNT:
+            self.counts.followed += trainer.follows
+            if not trainer.follows:
+                self._check_step(worker)
+        self.counts.entered += trainer.entered_at != entered_at
+        self._end_if_over(process)
+
+    def _meetings(self) -> list[tuple[WorkerProcess, Process]]:
+        """Workers, and servers that have come and would answer them."""
+        found = []
+        for process, worker in self.workers.items():
+            if not self.alive(process):
+                continue
+            wanted = [*worker.core.not_met(), *(worker.trainer.servers_to_meet())]
+            found += [(worker, one) for one in dict.fromkeys(wanted) if self.alive(one) and not self._apart(process, one)]
+        return [(w, s) for w, s in found if self._in_slot["server", s.slot] == s]
+
+    def _apart(self, *processes: Process) -> bool:
+        return any(self.network.is_cut_off(process) for process in processes)
 
     def _deliver(self, sender: Process, receiver: Process, message: Any) -> None:
         if receiver == COORDINATOR:
-            self.follow(self.coordinator.on_message(sender, message, self.now_s))
-        elif not self.alive(receiver):
-            return
-        elif receiver.role == "worker":
-            worker = self.workers[receiver]
-            replies = worker.on_closed(sender) if message == CLOSED else worker.on_message(sender, message)
-            self.counts.states_taken += sum(isinstance(reply, AskState) for _, reply in replies)
-            self.counts.entered += sum(isinstance(reply, Ready) for _, reply in replies)
-            if isinstance(message, Resume) and worker.schedule and worker.round < message.first_round:
-                self.counts.behind += 1
-            self.network.send(receiver, replies)
-            self._end_if_over(worker)
-        elif not isinstance(message, Ended | Refused):
+            return self.follow(self.coordinator.on_message(sender, message, self.now_s))
+        if not self.alive(receiver):
+            return None
+        if receiver.role == "server":
             server = self.servers[receiver]
-            answers = server.on_closed(sender) if message == CLOSED else server.on_message(sender, message)
-            self.network.send(receiver, answers)
-            for gone in server.gone if isinstance(message, Fence) else ():
-                self.network.drop(receiver, gone)
+            server.on_coordinator(message) if sender == COORDINATOR else server.on_peer(sender, message)
+        else:
+            worker = self.workers[receiver]
+            if sender == COORDINATOR:
+                generation, number = worker.core.generation, worker.trainer.round
+                worker.on_coordinator(message, self.now_s)
+                if worker.core.generation > generation and worker.trainer.has_state:
+                    self.counts.behind += number < getattr(message, "first_round", 0)
+            else:
+                worker.on_peer(sender, message)
+        self._end_if_over(receiver)
+        return None
 
     def follow(self, output: Output) -> None:
         """Records first, then messages; and perhaps the coordinator dies between."""
@@ -202,7 +265,8 @@ class World:
         records, messages = output.records, output.messages
         self._count(output)
         self.disk += [from_plain(as_plain(record)) for record in records]
-        self.network.send(COORDINATOR, messages if count is None else messages[:count])
+        for receiver, message in messages if count is None else messages[:count]:
+            self._send(COORDINATOR, receiver, message)
         if count is not None:
             self.restart_coordinator()
 
@@ -214,13 +278,36 @@ class World:
     def _tick(self) -> None:
         self.now_s += TICK_S
         for process in [*self.workers, *self.servers]:
+            if not self.alive(process):
+                continue
+            if process in self.workers:
+                self.workers[process].look(self.now_s)
+                self._end_if_over(process)
             if self.alive(process) and self.network.reaches_coordinator(process):
                 self.coordinator.heard(process, self.now_s)
-                self.follow(self.coordinator.on_message(process, Waiting(self._waiting(process)), self.now_s))
+                waiting = Waiting(self._waits_in_vain(process))
+                self.follow(self.coordinator.on_message(process, waiting, self.now_s))
+        for process in [one for one in self._ended if not self.network.is_sending(one, COORDINATOR)]:
+            self._ended.remove(process)
+            self.network.send(LAUNCHER, [(COORDINATOR, Suspect(process))])
         self.follow(self.coordinator.on_time(self.now_s))
 
-    def _waiting(self, process: Process) -> Processes:
-        return (self.servers[process] if process in self.servers else self.workers[process]).waiting()
+    def _waits_in_vain(self, process: Process) -> Any:
+        """For whom, as the data planes see it: whose transport does not answer."""
+        me_too = self.network.is_cut_off(process)
+        silent = lambda one: one is None or me_too or one in self.dead or self.network.is_cut_off(one)  # noqa: E731
+        if process in self.servers:
+            table, slots = self.servers[process].table, range(self.job.slots)
+            missing = [slot for slot in table.missing(slots) if silent(self._in_slot.get(("worker", slot)))]
+            return self.servers[process].core.waits_for(missing)
+        worker = self.workers[process]
+        if isinstance(worker.plane, RingPlane):
+            others = worker.plane.core.others() if worker.plane.core.waits or worker.trainer.phase is Phase.DEPART else {}
+            by_address = {one.address: one for one in self.workers}
+            ranks = [rank for rank, address in others.items() if silent(by_address.get(address))]
+            return worker.core.waits_for(ranks, ())
+        slots = worker.plane.exchange.unanswered()
+        return worker.core.waits_for((), [slot for slot in slots if silent(self._in_slot.get(("server", slot)))])
 
     # Faults.
 
@@ -229,28 +316,45 @@ class World:
         self.dead.add(process)
         self.network.unblock(process)
         self.network.cut(process, keep)
-        self._forget_states(process)
+        self._end_of_rings(process, all_is_lost=False)
+        for states in self._states.values():
+            states.pop(process, None)
         if how == "exit":
             self.network.send(LAUNCHER, [(COORDINATOR, Suspect(process))])
         if how != "silent":
             self._close(process)
 
-    def _end_if_over(self, worker: Worker) -> None:
-        if worker.over:
-            if isinstance(worker, RingWorker):
-                self.network.cut(worker.process, lambda receiver, message: not worker.takes_along(message))
-            self._close(worker.process)
+    def _end_if_over(self, process: Process) -> None:
+        table: Mapping[Process, Any] = self.workers if process.role == "worker" else self.servers
+        if not table[process].over or process in self.reasons:
+            return
+        self.reasons[process] = table[process].over
+        self.counts.cut_off += "which is lost" in table[process].over
+        self._end_of_rings(process, all_is_lost=True)
+        self._close(process)
+        self._ended.append(process)
+
+    def _end_of_rings(self, process: Process, all_is_lost: bool) -> None:
+        """What is on its way through a ring that this process was in is lost, at an orderly end all of it."""
+        plane = self.workers[process].plane if process in self.workers else None
+        if not isinstance(plane, RingPlane):
+            return
+        self.network.lose(
+            lambda message: isinstance(message, Named | Piece | Kept)
+            and plane.passes_on(message.ring)
+            and (all_is_lost or self.rng.random() < 0.5)
+        )
 
     def _close(self, process: Process) -> None:
-        is_peer = process.role == "server" or not self.job.servers  # of a ring, workers are connected with each other
-        others: Mapping[Process, Any] = self.workers if is_peer else self.servers
-        self.network.send(process, [(other, CLOSED) for other in others if self.alive(other)])
+        for other in [*self.workers, *self.servers]:
+            if other != process and self.alive(other):
+                self.network.send(process, [(other, Closed())])
 
     def restart_coordinator(self) -> None:
         """From its journal. Whoever lives connects anew."""
         self.counts.restarts += 1
         self.truncate = lambda output: None
-        self.coordinator = self.job.coordinator_class(self.settings, self.disk)
+        self.coordinator = Coordinator(self.settings, self.disk)
         for process in [*self.workers, *self.servers]:
             self.reconnect(process)
         self.follow(self.coordinator.restart(self.now_s))
@@ -259,19 +363,24 @@ class World:
         """The connection between a process and the coordinator breaks, and is made anew."""
         self.network.reconnect(process)
         if self.alive(process):
-            table: Mapping[Process, Any] = self.workers if process.role == "worker" else self.servers
-            self.network.send(process, table[process].join())
+            (self.workers if process in self.workers else self.servers)[process].stream.connect()  # type: ignore[index]
 
     # Checks.
 
-    def _stepped(self, process: Process, state: Training) -> Training:
-        number = len(state.rounds) - 1
-        if process in self.coordinator.members.gone:
-            return state  # its step is nobody's; it will be refused
-        worker, members = self.workers[process], self.coordinator.members
+    def _check_fence(self, worker: WorkerProcess) -> None:
+        process, members = worker.core.known.own, self.coordinator.members
+        if process in members.gone:
+            return  # its step is nobody's; it will be refused
         decided = any(isinstance(record, Decided) and record.generation == members.generation for record in self.disk)
-        if decided and number >= members.first_round and worker.generation < members.generation:
-            raise Violation(f"{process} steps round {number} in generation {worker.generation}, which is fenced")
+        number = worker.trainer.round
+        if decided and number >= members.first_round and worker.core.generation < members.generation:
+            raise Violation(f"{process} completes round {number} in generation {worker.core.generation}: it is fenced")
+
+    def _check_step(self, worker: WorkerProcess) -> None:
+        process, members, state = worker.core.known.own, self.coordinator.members, worker.trainer.training
+        if process in members.gone:
+            return
+        number = state.iteration - 1
         if wrong := state.wrong_samples():
             raise Violation(f"{process}, round {number}: {wrong}")
         self.counts.rounds += 1
@@ -281,17 +390,12 @@ class World:
             if theirs != state and not lost:
                 raise Violation(f"round {number}: {process} has {state}, {other} has {theirs}")
         others[process] = state
-        return state
-
-    def _forget_states(self, process: Process) -> None:
-        for states in self._states.values():
-            states.pop(process, None)
 
     def run(self, disturb: Callable[[World], None]) -> Counts:
         """All rounds. `disturb` is called before each action.
 
         Raises:
-            Violation, ProtocolError, WrongPush: an invariant does not hold, or somebody is stuck.
+            Violation, ProtocolError: an invariant does not hold, or somebody is stuck.
         """
         quiet = 0
         for _ in range(_MOST_ACTIONS):
@@ -314,10 +418,10 @@ class World:
         return self.counts
 
     def _check_end(self) -> None:
-        stuck = [w for w in self.training if not w.over]
-        trained = [w for w in self.workers.values() if w.schedule]
-        if len(self._states) < self.job.rounds and trained and all(w.over == "left" for w in trained):
-            raise Violation(f"all have left after {len(self._states)} of {self.job.rounds} rounds")
+        stuck = [w for p, w in self.workers.items() if self.alive(p)]
         if stuck:
-            rounds = {str(w.process): (w.round, w.generation, w.frozen, w.last, w.current.pushed) for w in stuck}
-            raise Violation(f"stuck: {rounds}, change {self.coordinator.change}, gone {self.coordinator.members.gone}")
+            where = {str(w.core.known.own): (w.trainer.phase.name, w.trainer.round, w.core.generation) for w in stuck}
+            raise Violation(f"stuck: {where}, the coordinator has {self.coordinator.change} {self.coordinator.members}")
+        ends = [w.over for w in self.workers.values() if w.trainer.has_state or w.trainer.training.rounds]
+        if not any(w.over == "left" and w.trainer.round >= self.job.rounds for w in self.workers.values()):
+            raise Violation(f"nobody has made all {self.job.rounds} rounds: {ends}, {self.reasons}")

@@ -1,0 +1,173 @@
+"""The processes of the model: a worker and a server as they run, with messages in the place of I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from dynamix_ps.membership.effects import GoAway, Tell
+from dynamix_ps.membership.messages import COORDINATOR, Finish, FromCoordinator, Join, LeaveAsked, Process, ToCoordinator
+from dynamix_ps.membership.server import Server
+from dynamix_ps.membership.worker import Worker
+from tests.models.membership.exchange import Exchange
+from tests.models.membership.pieces import Answer, Push
+from tests.models.membership.planes import Kept, Named, Piece, Released, RingPlane, ServerPlane
+from tests.models.membership.round_table import RoundTable
+from tests.models.membership.trainer import FollowedBy, Handover, Phase, Taken, Told, Trainer
+
+Send: TypeAlias = Callable[[Process, Any], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Closed:
+    """In a channel: the connection has ended."""
+
+
+class Stream:
+    """What a process tells the coordinator, and tells again on a new connection."""
+
+    def __init__(self, send: Send) -> None:
+        self._send = send
+        self._kept: list[ToCoordinator] = []
+
+    def tell(self, effect: Tell) -> None:
+        if effect.keep and effect.message not in self._kept:
+            self._kept.append(effect.message)
+        self._send(COORDINATOR, effect.message)
+
+    def connect(self) -> None:
+        """A connection is made."""
+        for message in (Join(), *self._kept):
+            self._send(COORDINATOR, message)
+
+
+class WorkerProcess:
+    """A worker.
+
+    Args:
+        send: to a process.
+        connected: the process at the other end of the connection to the server in a slot.
+    """
+
+    def __init__(
+        self,
+        core: Worker,
+        trainer: Trainer,
+        plane: ServerPlane | RingPlane,
+        send: Send,
+        connected: Callable[[int], Process | None],
+    ) -> None:
+        self.core, self.trainer, self.plane = core, trainer, plane
+        self.stream = Stream(send)
+        self._send, self._connected = send, connected
+
+    @property
+    def over(self) -> str:
+        """Why it has ended."""
+        return self.trainer.over
+
+    def act(self) -> None:
+        """One step of the thread that trains."""
+        self.follow(self.trainer.act())
+
+    def look(self, now_s: float) -> None:
+        """A look of the thread beside it."""
+        self.follow(self.core.on_time(now_s))
+
+    def on_coordinator(self, message: FromCoordinator, now_s: float) -> None:
+        self.follow(self.core.on_message(message, now_s))
+
+    def on_peer(self, sender: Process, message: Any) -> None:
+        """A message of a server or of another worker."""
+        trainer = self.trainer
+        match message:
+            case Answer():
+                assert isinstance(self.plane, ServerPlane)
+                self.plane.exchange.take(sender.slot, message)
+            case Named() | Piece() | Kept() | Released():
+                assert isinstance(self.plane, RingPlane)
+                self.plane.on_message(sender.slot, message)
+            case Taken():
+                if giver := trainer.newcomers.here.get(sender):
+                    giver.taken += 1
+            case Handover() | Told():
+                trainer.inbox.append((sender, message))
+            case Closed():
+                self._on_closed(sender)
+        self.follow([])
+
+    def _on_closed(self, peer: Process) -> None:
+        trainer = self.trainer
+        if giver := trainer.newcomers.here.get(peer):
+            giver.is_over = True
+        if peer == trainer.giver or any(sender == peer for sender, _ in trainer.inbox):
+            trainer.giver_is_gone = True
+        if isinstance(self.plane, RingPlane) and peer.role == "worker":
+            self.plane.on_broken(peer.slot)
+            if self.core.known.planned.get(peer.slot) == peer:  # its address tells it from who comes after it
+                self.follow(self.core.on_closed("worker", peer.slot))
+        elif isinstance(self.plane, ServerPlane) and peer.role == "server":
+            self.follow(self.core.on_closed("server", peer.slot))
+
+    def meet(self, server: Process) -> None:
+        """The server answers."""
+        self.core.met(server)
+
+    def follow(self, effects: Any) -> None:
+        """Do what follows from an event, and send what the sums have to send."""
+        for effect in effects:
+            match effect:
+                case Tell():
+                    self.stream.tell(effect)
+                case GoAway(reason):
+                    self.trainer.stop(reason)
+                case LeaveAsked():
+                    self.trainer.leaving = True
+                case Finish():
+                    self.trainer.rounds = min(self.trainer.rounds, self.trainer.round + 1)
+        if isinstance(self.plane, ServerPlane):
+            for slot, push in self.plane.exchange.outgoing:
+                if (server := self._connected(slot)) is not None:
+                    self._send(server, push)
+            self.plane.exchange.outgoing.clear()
+        for receiver, message in self.trainer.outgoing:
+            self._send(receiver, message)
+        self.trainer.outgoing.clear()
+        if self.trainer.phase is Phase.OVER and self.trainer.last_word is not None:
+            self._send(COORDINATOR, self.trainer.last_word)
+            self.trainer.last_word = None
+
+    def gives_to(self, process: Process) -> FollowedBy | None:
+        return self.trainer.newcomers.here.get(process)
+
+
+class ServerProcess:
+    """A server. `connected`: the worker at the other end of the connection to the worker in a slot."""
+
+    def __init__(self, own: Process, table: RoundTable, send: Send, connected: Callable[[int], Process | None]) -> None:
+        self.own, self.table, self.core = own, table, Server(table)
+        self.stream = Stream(send)
+        self.over = ""
+        self._send, self._connected = send, connected
+
+    def on_coordinator(self, message: FromCoordinator) -> None:
+        self._follow(self.core.on_message(message))
+
+    def on_peer(self, sender: Process, message: Any) -> None:
+        """A message of a worker."""
+        match message:
+            case Push():
+                for slot, answer in self.table.push(sender.slot, message):
+                    if (worker := self._connected(slot)) is not None:
+                        self._send(worker, answer)
+            case Closed() if sender.role == "worker":
+                self._follow(self.core.on_closed(sender.slot))
+
+    def _follow(self, effects: Any) -> None:
+        for effect in effects:
+            match effect:
+                case Tell():
+                    self.stream.tell(effect)
+                case GoAway(reason):
+                    self.over = reason

@@ -1,0 +1,380 @@
+"""The thread of a worker that trains: what `worker_hooks/membership_changes.py` does around each sum, step by step.
+
+Between two of these steps anything may happen to the worker. A newcomer that follows makes the same steps, with the
+sums it is told.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum, auto
+from typing import Any, Protocol
+
+from dynamix_ps.membership.effects import GoAway, suspicion
+from dynamix_ps.membership.known_members import Planned
+from dynamix_ps.membership.messages import Process, ToCoordinator
+from dynamix_ps.membership.worker import Effects, Progress, Worker
+from tests.models.membership.training import Part, Parts, Training, TrainingVotes
+from worker_hooks.membership.newcomers import Newcomers
+
+
+class Violation(AssertionError):
+    """The protocol, or who follows it, is wrong."""
+
+
+class Phase(Enum):
+    """Where the thread is."""
+
+    BEGIN = auto()  # the others have not met, or it has no state
+    ADMIT = auto()  # between two rounds
+    GIVE = auto()  # between two rounds, and those that enter lack something
+    ENTER = auto()  # it has followed, or has got the state, and is in the coming round
+    PUSH = auto()
+    WAIT = auto()
+    SUMMED = auto()  # the round is complete
+    LEARNT = auto()  # the same, and it knows who leaves
+    DEPART = auto()
+    OVER = auto()
+
+
+@dataclass(frozen=True, slots=True)
+class Handover:
+    """What a newcomer gets: the state before a round, and all else that the others know."""
+
+    planned: Planned | None  # None: it is to follow
+    round: int
+    training: Training
+    votes: Any
+    present: tuple[int, ...]
+    followed: tuple[Process, ...]
+    has_sum: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """To a newcomer that follows: a sum, and the entries on which it may decide."""
+
+    parts: Parts
+    offered: Mapping[int, Process]
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """From a newcomer: it has taken in one more."""
+
+
+@dataclass
+class FollowedBy:
+    """What gives a newcomer the sums."""
+
+    told: int = 0
+    taken: int = 0
+    is_over: bool = False
+
+    @property
+    def is_ready(self) -> bool:
+        return self.is_over or (self.taken > 0 and self.told - self.taken <= 1)
+
+
+class RoundPlane(Protocol):
+    """The sums, beside what decisions need."""
+
+    def push(self, number: int, part: Part) -> None: ...
+    def wait(self) -> Mapping[Any, Parts] | None: ...
+    def depart(self) -> None: ...
+    def status(self) -> Progress: ...
+    @property
+    def departed(self) -> bool: ...
+
+
+@dataclass
+class Trainer:
+    """One worker.
+
+    Attributes:
+        outgoing: what it sends to other workers.
+        inbox: what has come of the one that gives the state.
+        over: why it has stopped.
+    """
+
+    core: Worker
+    plane: RoundPlane
+    state: TrainingVotes
+    buffers: int
+    rounds: int
+    follows_first: bool  # newcomers follow
+    training: Training = field(default_factory=Training)
+    phase: Phase = Phase.BEGIN
+    leaving: bool = False
+    is_founder: bool = True
+    over: str = ""
+    outgoing: list[tuple[Process, Any]] = field(default_factory=list)
+    inbox: list[tuple[Process, Any]] = field(default_factory=list)
+    giver: Process | None = None
+    giver_is_gone: bool = False
+    follows: bool = False
+    newcomers: Newcomers[FollowedBy] = field(default_factory=Newcomers)
+    part: Part | None = None
+    pushed: int = 0
+    entered_at: int = -1
+    followed: int = 0  # rounds
+    last_word: ToCoordinator | None = None
+    _parts: Parts = frozenset()
+    _present: Sequence[int] = ()
+    _has_sum: bool = False
+    _entering: list[Process] | None = None
+    _givers: dict[Process, FollowedBy | None] = field(default_factory=dict)
+    _planned: Planned | None = None
+    _begin: tuple[Planned, int] | None = None
+    _offered: Mapping[int, Process] = field(default_factory=dict)
+
+    @property
+    def own(self) -> Process:
+        return self.core.known.own
+
+    @property
+    def round(self) -> int:
+        """The round that it has not made its step with."""
+        return self.training.iteration
+
+    @property
+    def has_state(self) -> bool:
+        """It is in rounds."""
+        return not self.core.known.is_late and self.phase not in (Phase.BEGIN, Phase.ENTER)
+
+    @property
+    def leads(self) -> bool:
+        return bool(self._present) and self.own.slot == min(self._present)
+
+    @property
+    def is_last(self) -> bool:
+        """It leaves, and has no samples any more."""
+        return self.own.slot not in self.state.votes.departures.staying([self.own.slot])
+
+    @property
+    def can_act(self) -> bool:
+        """Whether the thread can go on now."""
+        match self.phase:
+            case Phase.BEGIN:
+                return self.core.generation > 0 if self.is_founder else bool(self.inbox) or self.giver_is_gone
+            case Phase.ADMIT if self.follows:
+                return True if self._entering is None else bool(self.inbox) or self.giver_is_gone
+            case Phase.ADMIT:
+                return self._entering is None or all(map(self.core.known.has_met, self._entering))
+            case Phase.ENTER:
+                assert self._begin is not None
+                planned = self._begin[0]
+                met = all(map(self.core.known.has_met, planned.servers))
+                return met and self.core.has_heard_of(planned.generation)
+            case Phase.DEPART:
+                return self.plane.departed or self.core.need_not_stay or self.core.known.is_late
+            case Phase.OVER:
+                return False
+        return True
+
+    def act(self) -> Effects:
+        """One step. WAIT may find that the round is not complete."""
+        match self.phase:
+            case Phase.BEGIN:
+                self._start()
+            case Phase.ADMIT if self._entering is None:
+                self._entering = self.state.votes.entries.due(self.round)
+            case Phase.ADMIT:
+                return self._admit(self._entering)
+            case Phase.GIVE:
+                return self._give()
+            case Phase.ENTER:
+                return self._enter()
+            case Phase.PUSH:
+                self._push()
+            case Phase.WAIT:
+                self._wait()
+            case Phase.SUMMED:
+                self._learn()
+            case Phase.LEARNT:
+                self._step()
+            case Phase.DEPART:
+                self._end()
+        return []
+
+    def servers_to_meet(self) -> list[Process]:
+        """Those that it waits for."""
+        awaited = self._begin[0].servers if self.phase is Phase.ENTER and self._begin else self._entering or ()
+        return [one for one in awaited if not self.core.known.has_met(one)]
+
+    # Its beginning.
+
+    def _start(self) -> None:
+        if self.is_founder:
+            self._present = sorted(one.slot for one in self.core.known.planned.values())
+            for _ in range(1 + self.state.switch.lag):
+                self.training = self.training.plan(self.state.switch)
+            self.phase = Phase.ADMIT
+            return
+        if not self.inbox:
+            return self.stop("whom it followed is gone")
+        self.giver, handover = self.inbox.pop(0)
+        assert isinstance(handover, Handover)
+        self.training = handover.training
+        self.state.votes.take_over(handover.votes)
+        self._present, self._has_sum = handover.present, handover.has_sum
+        self.follows, self.phase = handover.planned is None, Phase.ADMIT
+        if handover.planned is not None:
+            self.newcomers.take_over(handover.followed)
+            self._begin, self.phase = (handover.planned, handover.round), Phase.ENTER
+
+    def _enter(self) -> Effects:
+        assert self._begin is not None
+        effects = self.core.begin(*self._begin)
+        if any(isinstance(one, GoAway) for one in effects):
+            self.stop("too late")
+            return []
+        self.entered_at, self.phase, self.follows = self.round, Phase.PUSH, False
+        return effects
+
+    # Between two rounds.
+
+    def _admit(self, entering: list[Process] | None) -> Effects:
+        if any(one.role == "worker" for one in entering or ()):
+            self._has_sum = False
+        if self.follows:
+            self._follow(entering or [])
+            return []
+        self._entering = None
+        self.phase = Phase.GIVE
+        self._givers = {}
+        if entering:
+            self._planned = self.core.take_in(entering)
+            self._givers = self.newcomers.enter([one for one in entering if one.role == "worker"], self.leads)
+        return []
+
+    def _give(self) -> Effects:
+        """Those that enter get what they lack, and others begin to follow."""
+        effects: Effects = []
+        for newcomer, giver in self._givers.items():
+            assert self._planned is not None
+            there = giver is not None and not giver.is_over if self.follows_first else newcomer in self._planned.workers
+            if there:
+                self.outgoing.append((newcomer, self._handover(self._planned)))
+            elif self.follows_first:
+                effects += self.cannot_reach(newcomer)
+        self._givers = {}
+        if self.follows_first and self.leads and self._has_sum:
+            version = self.state.votes.entries.version
+            for newcomer in self.newcomers.unfollowing(self.core.offered(), version):
+                self.newcomers.here[newcomer] = FollowedBy()
+                self.outgoing.append((newcomer, self._handover(None)))
+        self.phase = Phase.PUSH
+        return effects
+
+    def cannot_reach(self, newcomer: Process) -> Effects:
+        """The others wait for it, and are told."""
+        return [suspicion(newcomer)]
+
+    def _handover(self, planned: Planned | None) -> Handover:
+        followed, number = tuple(self.newcomers.followed), self.plane.status().first_incomplete
+        votes, present = self.state.packed(), tuple(self._present)
+        return Handover(planned, number, self.training, votes, present, followed, self._has_sum)
+
+    def _follow(self, entering: Sequence[Process]) -> None:
+        """This newcomer takes in the next sum, or enters."""
+        if not self.inbox:
+            return self.stop("whom it followed is gone")
+        self._entering = None
+        _, told = self.inbox.pop(0)
+        if self.own in entering:
+            if not isinstance(told, Handover) or told.planned is None:
+                raise Violation(f"{self.own} is to enter with round {self.round}, and is told {told}")
+            if (told.training, told.votes) != (self.training, self.state.packed()):
+                raise Violation(f"{self.own} has followed to {self.training}, and the others have {told.training}")
+            self.newcomers.take_over(told.followed)
+            self._begin, self.phase = (told.planned, told.round), Phase.ENTER
+        elif not isinstance(told, Told):
+            raise Violation(f"{self.own} follows to round {self.round}, and is told {told}")
+        else:
+            self._offered, self._parts, self.phase = told.offered, told.parts, Phase.SUMMED
+            self.followed += 1
+
+    # Rounds.
+
+    def _push(self) -> None:
+        if self.part is None:
+            self.part = self._written()
+        self.plane.push(self.pushed, self.part)
+        self.pushed += 1
+        if self.pushed == self.buffers:
+            self.phase = Phase.WAIT
+
+    def _written(self) -> Part:
+        if self.round >= self.rounds:
+            return Part(self.own, self.round, closing=True)
+        held = self.core.offered()
+        if self.follows_first:
+            held = self.newcomers.may_be_voted_in(held, self.state.votes.entries.version, self.leads)
+        version = self.state.votes.entries.vote(held, True)
+        return Part(self.own, self.round, version, self.leaving, samples=self.training.samples_of(self.own.slot))
+
+    def _wait(self) -> None:
+        if (sums := self.plane.wait()) is None:
+            return
+        self._parts = next(iter(sums.values()))
+        if any(parts != self._parts for parts in sums.values()):
+            raise Violation(f"{self.own}, round {self.round}: the sums of its parts are of different workers: {sums}")
+        if any(part.round != self.round for part in self._parts):
+            raise Violation(f"{self.own}, round {self.round}: {self._parts}")
+        self.part, self.pushed, self.phase = None, 0, Phase.SUMMED
+
+    def _learn(self) -> None:
+        """Those that follow are told; who leaves is no member any more."""
+        if len({part.closing for part in self._parts}) > 1:
+            raise Violation(f"{self.own}, round {self.round}: some have ended: {self._parts}")
+        if not self.follows:
+            for newcomer, giver in self.newcomers.here.items():
+                giver.told += 1
+                self.outgoing.append((newcomer, Told(self._parts, self.core.offered())))
+        elif self.giver is not None:
+            self.outgoing.append((self.giver, Taken()))
+        if any(part.closing for part in self._parts):
+            return self.stop("the training was over before it entered") if self.follows else self._depart()
+        present = sorted(part.worker.slot for part in self._parts)
+        missing, votes, number = self.training.missing(present), self.state.votes, self.round
+        if missing:
+            votes.lose(number, missing)
+        left = votes.leave(number, number, present, [part.worker.slot for part in self._parts if part.leaving])
+        if not left.staying:
+            return self.stop("all that were to stay are lost")
+        self._present = [slot for slot in present if slot not in left.gone]
+        if left.gone and not self.follows:
+            self.core.others_left(left.gone)
+        if self.own.slot in left.gone and not self.follows:
+            return self._depart()
+        self.training = self.training.step(self._parts, missing)
+        self.phase = Phase.LEARNT
+
+    def _step(self) -> None:
+        """The votes on entries count, and one more iteration is prepared."""
+        number, votes = self.round - 1, self.state.votes
+        self.state.switch.decide(number, 0)
+        versions = {part.entry_version for part in self._parts}
+        offered = self._offered if self.follows else self.core.offered()
+        votes.enter(number, versions.pop() if len(versions) == 1 else None, offered)
+        self.training = self.training.plan(self.state.switch)
+        self._has_sum, self.phase = True, Phase.ADMIT
+
+    # Its end.
+
+    def _depart(self) -> None:
+        self.phase = Phase.DEPART
+        self.core.depart()
+        if not self.core.known.is_late:
+            self.plane.depart()
+
+    def _end(self) -> None:
+        departed = self.plane.departed
+        self.last_word = self.core.last_word(departed)
+        self.stop("left")
+
+    def stop(self, reason: str) -> None:
+        """The process ends."""
+        self.phase, self.over = Phase.OVER, reason
