@@ -22,7 +22,7 @@ def disturbances(rng: random.Random, plan: Mapping[str, int], chance: float = 0.
     rng.shuffle(left)
 
     def disturb(world: World) -> None:
-        if left and rng.random() < chance:
+        if left and world.coordinator.members.founded and rng.random() < chance:
             _FAULTS[left.pop()](world, rng)
 
     return disturb
@@ -77,12 +77,12 @@ def _leave_together(world: World, rng: random.Random) -> None:
 
 
 def _join(world: World, rng: random.Random) -> None:
-    if world.coordinator.members.founded and (newcomer := world.newcomer("worker")):
+    if (newcomer := world.newcomer("worker")):
         world.start_worker(newcomer)
 
 
 def _join_server(world: World, rng: random.Random) -> None:
-    if world.coordinator.members.founded and (newcomer := world.newcomer("server")):
+    if (newcomer := world.newcomer("server")):
         world.start_server(newcomer)
 
 

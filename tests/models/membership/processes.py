@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 from dynamix_ps.membership.effects import GoAway, Tell
 from dynamix_ps.membership.messages import COORDINATOR, Finish, FromCoordinator, Join, LeaveAsked, Process, ToCoordinator
 from dynamix_ps.membership.server import Server
-from dynamix_ps.membership.worker import Worker
+from dynamix_ps.membership.worker import Effects, Worker
 from tests.models.membership.exchange import Exchange
 from tests.models.membership.pieces import Answer, Push
 from tests.models.membership.planes import Kept, Named, Piece, Released, RingPlane, ServerPlane
@@ -61,6 +61,7 @@ class WorkerProcess:
         self.core, self.trainer, self.plane = core, trainer, plane
         self.stream = Stream(send)
         self._send, self._connected = send, connected
+        self._closed: set[str] = set()  # addresses of workers that are gone
 
     @property
     def over(self) -> str:
@@ -73,7 +74,7 @@ class WorkerProcess:
 
     def look(self, now_s: float) -> None:
         """A look of the thread beside it."""
-        self.follow(self.core.on_time(now_s))
+        self.follow([*self.core.on_time(now_s), *self._look_for_closed()])
 
     def on_coordinator(self, message: FromCoordinator, now_s: float) -> None:
         self.follow(self.core.on_message(message, now_s))
@@ -91,8 +92,10 @@ class WorkerProcess:
             case Taken():
                 if giver := trainer.newcomers.here.get(sender):
                     giver.taken += 1
-            case Handover() | Told():
+            case Handover() | Told() if sender == (trainer.giver or (trainer.inbox or [(sender, None)])[0][0]):
                 trainer.inbox.append((sender, message))
+            case Handover() | Told():
+                self._send(sender, Closed())  # it listens once
             case Closed():
                 self._on_closed(sender)
         self.follow([])
@@ -103,12 +106,19 @@ class WorkerProcess:
             giver.is_over = True
         if peer == trainer.giver or any(sender == peer for sender, _ in trainer.inbox):
             trainer.giver_is_gone = True
-        if isinstance(self.plane, RingPlane) and peer.role == "worker":
+        if isinstance(self.plane, RingPlane):
+            self._closed.add(peer.address)
             self.plane.on_broken(peer.slot)
-            if self.core.known.planned.get(peer.slot) == peer:  # its address tells it from who comes after it
-                self.follow(self.core.on_closed("worker", peer.slot))
         elif isinstance(self.plane, ServerPlane) and peer.role == "server":
             self.follow(self.core.on_closed("server", peer.slot))
+
+    def _look_for_closed(self) -> Effects:
+        """In a ring that is broken, it looks who of the others is gone."""
+        if not isinstance(self.plane, RingPlane) or not self.plane.core.is_broken:
+            return []
+        gone = {rank: address for rank, address in self.plane.core.others().items() if address in self._closed}
+        self._closed.difference_update(gone.values())  # each is told once
+        return [effect for rank in gone for effect in self.core.on_closed("worker", rank)]
 
     def meet(self, server: Process) -> None:
         """The server answers."""

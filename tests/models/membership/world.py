@@ -312,7 +312,7 @@ class World:
     # Faults.
 
     def kill(self, process: Process, how: str, keep: Callable[[Process, Any], bool] | None = None) -> None:
-        """`how`: exit (the launcher sees it), closed (its connections close) or silent (its host is gone)."""
+        """`how`: exit (the launcher sees it), closed (the launcher sees it later) or silent (its host is gone)."""
         self.dead.add(process)
         self.network.unblock(process)
         self.network.cut(process, keep)
@@ -321,6 +321,8 @@ class World:
             states.pop(process, None)
         if how == "exit":
             self.network.send(LAUNCHER, [(COORDINATOR, Suspect(process))])
+        elif how == "closed":
+            self._ended.append(process)
         if how != "silent":
             self._close(process)
 
