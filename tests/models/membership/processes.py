@@ -72,8 +72,10 @@ class WorkerProcess:
         """One step of the thread that trains."""
         self.follow(self.trainer.act())
 
-    def look(self, now_s: float) -> None:
-        """A look of the thread beside it."""
+    def look(self, now_s: float, since_s: float) -> None:
+        """A look of the thread beside it, `since_s` after the one before."""
+        if self.trainer.phase is Phase.DEPART:
+            self.trainer.waited_s += since_s
         self.follow([*self.core.on_time(now_s), *self._look_for_closed()])
 
     def on_coordinator(self, message: FromCoordinator, now_s: float) -> None:

@@ -19,6 +19,9 @@ from tests.models.membership.training import Part, Parts, Training, TrainingVote
 from worker_hooks.membership.newcomers import Newcomers
 
 
+DEPART_S = 10.0  # so long does a worker that ends wait for the others
+
+
 class Violation(AssertionError):
     """The protocol, or who follows it, is wrong."""
 
@@ -119,6 +122,7 @@ class Trainer:
     pushed: int = 0
     entered_at: int = -1
     followed: int = 0  # rounds
+    waited_s: float = 0.0  # for the others, at its end
     last_word: ToCoordinator | None = None
     _parts: Parts = frozenset()
     _present: Sequence[int] = ()
@@ -168,7 +172,8 @@ class Trainer:
                 met = all(map(self.core.known.has_met, planned.servers))
                 return met and self.core.has_heard_of(planned.generation)
             case Phase.DEPART:
-                return self.plane.departed or self.core.need_not_stay or self.core.known.is_late
+                in_vain = self.waited_s > DEPART_S
+                return self.plane.departed or self.core.need_not_stay or self.core.known.is_late or in_vain
             case Phase.OVER:
                 return False
         return True

@@ -34,7 +34,7 @@ LAUNCHER = Process("launcher", 0, "")
 TICK_S = 0.2
 LEASE_S = 2.0
 _MOST_ACTIONS = 50_000
-_QUIET_TICKS = 60  # longer than any lease: then nothing will happen any more
+_QUIET_TICKS = 120  # longer than any lease: then nothing will happen any more
 
 
 @dataclass(frozen=True, slots=True)
@@ -281,7 +281,7 @@ class World:
             if not self.alive(process):
                 continue
             if process in self.workers:
-                self.workers[process].look(self.now_s)
+                self.workers[process].look(self.now_s, TICK_S)
                 self._end_if_over(process)
             if self.alive(process) and self.network.reaches_coordinator(process):
                 self.coordinator.heard(process, self.now_s)
@@ -412,6 +412,8 @@ class World:
                 self.network.release()
             if quiet > _QUIET_TICKS:
                 break
+            if quiet == _QUIET_TICKS // 2:  # the launcher has lost the hosts of those that were silent
+                self._ended += [process for process in self.dead if process not in self._ended]
             if quiet % 20 == 19:
                 for process in self.network.blocked:
                     self.network.unblock(process)
