@@ -154,8 +154,6 @@ class Coordinator(Generations):
         if self.change:
             self.change.forget(worker)
         self._with_state.discard(worker)
-        if not self.change and not self._with_state:
-            self._end("all workers that had the state of the training have left")
 
     def _ask_to_leave(self, worker: Process, number: int) -> None:
         """The launcher may know of a worker before that has joined."""

@@ -72,6 +72,8 @@ class Generations:
             self._decide(self.change, now_s)
         if self.change and not self.change.asking and not self._awaited():
             self._complete()
+        if self.members.founded and not (self.change or self.members.finished or self.training):
+            self._end("all workers that had the state of the training have left")
         output, self._output = self._output, Output()
         return output
 

@@ -101,6 +101,7 @@ class World:
         self._states: dict[int, dict[Process, Any]] = {}  # after each round
         self._in_slot: dict[tuple[str, int], Process] = {}  # that was started last
         self._ended: list[Process] = []  # of which the launcher tells, when their last word has arrived
+        self._unseen: set[Process] = set()  # dead ones, of which the launcher tells late
         self._started = 0
         self.settings = MembershipSettings(job.workers, job.servers, max_workers=job.slots, lease_s=LEASE_S)
         self.coordinator = Coordinator(self.settings)
@@ -323,7 +324,9 @@ class World:
             self.network.send(LAUNCHER, [(COORDINATOR, Suspect(process))])
         elif how == "closed":
             self._ended.append(process)
-        if how != "silent":
+        if how == "silent":
+            self._unseen.add(process)
+        else:
             self._close(process)
 
     def _end_if_over(self, process: Process) -> None:
@@ -413,7 +416,8 @@ class World:
             if quiet > _QUIET_TICKS:
                 break
             if quiet == _QUIET_TICKS // 2:  # the launcher has lost the hosts of those that were silent
-                self._ended += [process for process in self.dead if process not in self._ended]
+                self._ended += sorted(self._unseen)
+                self._unseen.clear()
             if quiet % 20 == 19:
                 for process in self.network.blocked:
                     self.network.unblock(process)
