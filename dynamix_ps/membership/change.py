@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from dataclasses import dataclass, field
 
 from dynamix_ps.membership.messages import Process, Processes
@@ -35,7 +35,3 @@ class Change:
         return {
             process: named or 0 for process, named in self.statuses.items() if named is not None or process in founders
         }
-
-    def donor(self, rounds: Mapping[Process, int]) -> Process | None:
-        """A worker that has the state before the round that is made anew."""
-        return min((process for process, named in rounds.items() if named == self.first_round), default=None)

@@ -1,4 +1,4 @@
-"""What follows from an event in a worker or server, beside what its sums are told. Whoever runs it does this in order."""
+"""What follows from an event in a worker or server, beside what its sums are told. It is to be done in order."""
 
 from __future__ import annotations
 

@@ -10,7 +10,6 @@ from dynamix_ps.membership.change import Change
 from dynamix_ps.membership.journal import Began, Decided, Finished, Lost, Members, Offered, Record
 from dynamix_ps.membership.losses import Suspicions
 from dynamix_ps.membership.messages import (
-    NOTHING_DECIDED,
     Ended,
     Entry,
     Fence,
@@ -54,7 +53,7 @@ class Generations:
         self.members = Members(records)
         self.change: Change | None = None
         self._suspicions = Suspicions(settings.confirm_s, settings.lease_s)
-        self._resume = NOTHING_DECIDED  # of the last decision
+        self._resume = Resume(0, 0, frozenset())  # the last decision; none yet
         self._with_state: set[Process] = set()  # workers that have the state of the training
         self._asked_to_leave: dict[Process, int] = {}  # workers, with the number of the newest request
         self.short_since_s: float | None = None  # since when too few are left, and wait for others
@@ -112,8 +111,6 @@ class Generations:
             members.generation,
             change.first_round,
             frozenset(),
-            frozenset(),
-            change.donor(rounds),
             frozenset(change.asked - rounds.keys()),
             members.founders,
         )
@@ -162,7 +159,6 @@ class Generations:
 
     def _complete(self) -> None:
         self.change = None
-        self._resume = dataclasses.replace(self._resume, servers=frozenset(self.members.servers))
         for server in sorted(self._not_offered()):  # they came in the change
             self._offer(server)
         for worker in sorted(self.members.workers):

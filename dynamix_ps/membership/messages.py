@@ -104,22 +104,14 @@ class Fenced:
 
 @dataclass(frozen=True, slots=True)
 class Resume:
-    """Coordinator to workers: at T send again; at T-1 finish, or take the state from the donor.
-
-    A newcomer is welcomed with it, too.
-    """
+    """Coordinator to workers: at T send again; at T-1 finish. A newcomer is welcomed with it, too."""
 
     generation: int
     first_round: int
     gone: Processes  # lost or left, ever: none of them is a member again, whatever was voted
-    servers: Processes  # that are left; those that have come since the founders have keys when they are voted in
-    donor: Process | None = None  # a worker at T
-    without_state: Processes = frozenset()  # newcomers; those planned for T get the state from the donor
+    without_state: Processes = frozenset()  # newcomers that are refused: who would have given it may be lost
     founders: Processes = frozenset()  # members of round 0, workers and servers
     entries: tuple[Entry, ...] = ()
-
-
-NOTHING_DECIDED = Resume(0, 0, frozenset(), frozenset())
 
 
 @dataclass(frozen=True, slots=True)

@@ -61,7 +61,8 @@ class Sums(Protocol):
     def use_servers_without(self, lost_servers: Collection[int]) -> None: ...
 
 
-Effects: TypeAlias = list[Tell | GoAway | Finish | LeaveAsked]
+ForTraining: TypeAlias = GoAway | Finish | LeaveAsked
+Effects: TypeAlias = list[Tell | ForTraining]
 
 
 class Worker:
@@ -189,7 +190,9 @@ class Worker:
 
     def on_time(self, now_s: float) -> Effects:
         """To be called several times per second. A sum of which a lost server had a part may come to nobody."""
-        if now_s < self._answers_due_s or not (lacking := self._sums.unanswered() & self.known.lost):
+        if self._is_closing or now_s < self._answers_due_s:
+            return []
+        if not (lacking := self._sums.unanswered() & self.known.lost):
             return []
         names = ", ".join(map(str, sorted(lacking)))
         return [GoAway(f"it lacks part of a sum that only server {names} had, which is lost")]

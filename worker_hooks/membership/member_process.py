@@ -15,16 +15,19 @@ from typing import TYPE_CHECKING, BinaryIO
 from dynamix_ps.comm.followed_sums import SumGiver
 from dynamix_ps.comm.peers import PeerListener
 from dynamix_ps.config import variables
-from dynamix_ps.errors import TrainingError
+from dynamix_ps.errors import PeerLostError, TrainingError
+from dynamix_ps.membership.effects import GoAway
 from dynamix_ps.membership.known_members import Planned
-from dynamix_ps.membership.messages import Process, incarnation_of
+from dynamix_ps.membership.messages import Finish, LeaveAsked, Process, incarnation_of
 from worker_hooks.membership.arrival import Arrival, StateCopy, follow, give
 from worker_hooks.membership.handover import Handover
+from worker_hooks.process.failure import end_beside_training
 from worker_hooks.process.termination import TERMINATION
 
 if TYPE_CHECKING:
     from dynamix_ps.comm import Comm
     from dynamix_ps.comm.plane import WorkerPlane
+    from dynamix_ps.membership.worker import ForTraining
     from dynamix_ps.rpc.access import ArbitratorAccess
     from worker_hooks.membership.member import WorkerMember
     from worker_hooks.settings import Settings
@@ -67,8 +70,7 @@ class MemberProcess:
     def _join(self, me: Process, late: bool = False) -> None:
         from worker_hooks.membership.member import WorkerMember  # with gRPC
 
-        asked, finish = TERMINATION.leave, TERMINATION.finish
-        member = WorkerMember(self._access, me, self._plane, self._comm.first_size, asked, finish=finish, late=late)
+        member = WorkerMember(self._access, me, self._plane, self._comm.first_size, _follow, late)
         member.start()
         atexit.register(member.close)  # it leaves the others before it leaves the data plane
         _members[self._comm.name] = member
@@ -151,3 +153,13 @@ class MemberProcess:
         self._comm.left = True
         if self._member is not None:
             self._member.close()
+
+
+def _follow(word: ForTraining) -> None:
+    match word:
+        case LeaveAsked():
+            TERMINATION.leave()
+        case Finish(reason):
+            TERMINATION.finish(reason)
+        case GoAway(reason):  # what this worker would go on with is of no use
+            end_beside_training(PeerLostError(f"this worker cannot go on: {reason}"))
