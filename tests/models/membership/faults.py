@@ -77,12 +77,12 @@ def _leave_together(world: World, rng: random.Random) -> None:
 
 
 def _join(world: World, rng: random.Random) -> None:
-    if (newcomer := world.newcomer("worker")):
+    if newcomer := world.newcomer("worker"):
         world.start_worker(newcomer)
 
 
 def _join_server(world: World, rng: random.Random) -> None:
-    if (newcomer := world.newcomer("server")):
+    if newcomer := world.newcomer("server"):
         world.start_server(newcomer)
 
 

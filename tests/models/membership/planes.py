@@ -27,7 +27,6 @@ from tests.models.membership.exchange import Exchange
 from tests.models.membership.training import Part, Parts
 
 
-
 class ServerPlane:
     """Sums over servers. Control-plane calls go to `exchange` itself."""
 

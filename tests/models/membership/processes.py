@@ -7,7 +7,15 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from dynamix_ps.membership.effects import GoAway, Tell
-from dynamix_ps.membership.messages import COORDINATOR, Finish, FromCoordinator, Join, LeaveAsked, Process, ToCoordinator
+from dynamix_ps.membership.messages import (
+    COORDINATOR,
+    Finish,
+    FromCoordinator,
+    Join,
+    LeaveAsked,
+    Process,
+    ToCoordinator,
+)
 from dynamix_ps.membership.server import Server
 from dynamix_ps.membership.worker import Effects, Worker
 from tests.models.membership.exchange import Exchange

@@ -129,7 +129,9 @@ class World:
         trainer.is_founder = founder
         send = lambda to, what: self._send(process, to, what)  # noqa: E731
         self._in_slot["worker", process.slot] = process
-        self.workers[process] = WorkerProcess(core, trainer, plane, send, lambda slot: self._in_slot.get(("server", slot)))
+        self.workers[process] = WorkerProcess(
+            core, trainer, plane, send, lambda slot: self._in_slot.get(("server", slot))
+        )
         self.workers[process].stream.connect()
 
     def start_server(self, process: Process) -> None:
@@ -234,7 +236,9 @@ class World:
             if not self.alive(process):
                 continue
             wanted = [*worker.core.not_met(), *(worker.trainer.servers_to_meet())]
-            found += [(worker, one) for one in dict.fromkeys(wanted) if self.alive(one) and not self._apart(process, one)]
+            found += [
+                (worker, one) for one in dict.fromkeys(wanted) if self.alive(one) and not self._apart(process, one)
+            ]
         return [(w, s) for w, s in found if self._in_slot["server", s.slot] == s]
 
     def _apart(self, *processes: Process) -> bool:
@@ -303,7 +307,9 @@ class World:
             return self.servers[process].core.waits_for(missing)
         worker = self.workers[process]
         if isinstance(worker.plane, RingPlane):
-            others = worker.plane.core.others() if worker.plane.core.waits or worker.trainer.phase is Phase.DEPART else {}
+            others = (
+                worker.plane.core.others() if worker.plane.core.waits or worker.trainer.phase is Phase.DEPART else {}
+            )
             by_address = {one.address: one for one in self.workers}
             ranks = [rank for rank, address in others.items() if silent(by_address.get(address))]
             return worker.core.waits_for(ranks, ())
@@ -345,9 +351,11 @@ class World:
         if not isinstance(plane, RingPlane):
             return
         self.network.lose(
-            lambda message: isinstance(message, Named | Piece | Kept)
-            and plane.passes_on(message.ring)
-            and (all_is_lost or self.rng.random() < 0.5)
+            lambda message: (
+                isinstance(message, Named | Piece | Kept)
+                and plane.passes_on(message.ring)
+                and (all_is_lost or self.rng.random() < 0.5)
+            )
         )
 
     def _close(self, process: Process) -> None:
