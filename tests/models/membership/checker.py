@@ -15,11 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from tests.models.membership.faults import disturbances
-from tests.models.membership.pieces import ProtocolError
-from tests.models.membership.trainer import Violation
 from tests.models.membership.world import Job, World
-
-WRONG = Violation, ProtocolError, AssertionError, ValueError, KeyError
 
 
 _CHANCES = 0.01, 0.03  # of a fault before each action
@@ -27,7 +23,7 @@ _CHANCES = 0.01, 0.03  # of a fault before each action
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A job and its faults, which come seldom under even seeds, and close together under odd ones."""
+    """A job and its faults. They come seldom under even seeds; of every four seeds, two prefetch a batch."""
 
     name: str
     job: Job
@@ -37,8 +33,8 @@ class Case:
         return self.name
 
     def run(self, seed: int) -> Mapping[str, int]:
-        """One job. Returns what happened; raises one of `WRONG`."""
-        world = World(self.job, seed)
+        """One job. Returns what happened; raises what went wrong."""
+        world = World(replace(self.job, prefetch=seed // 2 % 2), seed)
         world.run(disturbances(random.Random(f"faults {seed}"), self.faults, _CHANCES[seed % len(_CHANCES)]))
         return vars(world.counts)
 
@@ -82,11 +78,7 @@ _CASES = (
         {"join": 3, "kill worker": 2, "leave": 2, "restart": 2, "reconnect": 2, "partition": 1, "heal": 1, "pause": 1},
     ),
 )
-CASES = {
-    case.name: case
-    for one in _CASES
-    for case in (one, replace(one, name=f"{one.name}, prefetch", job=replace(one.job, prefetch=1)))
-}
+CASES = {case.name: case for case in _CASES}
 
 
 @dataclass
@@ -103,7 +95,7 @@ def tally(case: Case, seeds: range, stop: bool = False) -> Tally:
     for seed in seeds:
         try:
             result.counts.update(case.run(seed))
-        except WRONG as error:
+        except Exception as error:
             result.wrong[seed] = f"{type(error).__name__}: {error}"
             if stop:
                 break

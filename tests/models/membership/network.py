@@ -15,7 +15,7 @@ class Network:
 
     def __init__(self, rng: random.Random) -> None:
         self._rng = rng
-        self._channels: dict[tuple[Process, Process], deque[Any]] = {}
+        self._channels: dict[tuple[Process, Process], deque[Any]] = {}  # only those with messages
         self._blocked: dict[Process, bool] = {}  # a partition; True: only the link to the coordinator
         self._held: set[tuple[Process, Process]] = set()
 
@@ -26,11 +26,17 @@ class Network:
 
     def deliverable(self) -> list[tuple[Process, Process]]:
         """Channels whose first message may arrive now."""
-        return [channel for channel, waiting in self._channels.items() if waiting and not self._cut(*channel)]
+        if not self._held and not self._blocked:
+            return list(self._channels)
+        return [channel for channel in self._channels if not self._cut(*channel)]
 
     def take(self, channel: tuple[Process, Process]) -> Any:
         """The first message of a channel."""
-        return self._channels[channel].popleft()
+        waiting = self._channels[channel]
+        message = waiting.popleft()
+        if not waiting:
+            del self._channels[channel]
+        return message
 
     def block(self, process: Process, coordinator_only: bool = False) -> None:
         """Hold everything to and from a process."""
@@ -67,39 +73,39 @@ class Network:
 
     def is_sending(self, sender: Process, receiver: Process) -> bool:
         """Something is on its way."""
-        return bool(self._channels.get((sender, receiver)))
+        return (sender, receiver) in self._channels
 
     def lose(self, which: Callable[[Any], bool]) -> None:
         """These messages will not arrive."""
-        for waiting in self._channels.values():
-            kept = [message for message in waiting if not which(message)]
-            if len(kept) < len(waiting):
-                waiting.clear()
-                waiting.extend(kept)
+        for channel, waiting in list(self._channels.items()):
+            self._keep(channel, [message for message in waiting if not which(message)])
 
     def cut(self, process: Process, keep: Callable[[Process, Any], bool] | None = None) -> None:
         """It died: nothing arrives there, and of what it sent to each receiver a part, or what `keep` says."""
-        for (sender, receiver), waiting in self._channels.items():
+        for (sender, receiver), waiting in list(self._channels.items()):
             if receiver == process:
-                waiting.clear()
+                self._keep((sender, receiver), [])
             elif sender == process and keep is not None:
-                kept = [message for message in waiting if keep(receiver, message)]
-                waiting.clear()
-                waiting.extend(kept)
+                self._keep((sender, receiver), [message for message in waiting if keep(receiver, message)])
             elif sender == process:
-                self._lose_some(waiting)
+                self._lose_some((sender, receiver))
 
     def reconnect(self, process: Process) -> None:
         """The connection to the coordinator is made anew: in both directions the last messages may be lost."""
         for channel in ((process, COORDINATOR), (COORDINATOR, process)):
-            self._lose_some(self._channels.get(channel, deque()))
+            self._lose_some(channel)
 
-    def _lose_some(self, waiting: deque[Any]) -> None:
-        for _ in range(self._rng.randint(0, len(waiting))):
-            waiting.pop()
+    def _lose_some(self, channel: tuple[Process, Process]) -> None:
+        waiting = list(self._channels.get(channel, ()))
+        self._keep(channel, waiting[: self._rng.randint(0, len(waiting))])
+
+    def _keep(self, channel: tuple[Process, Process], messages: Iterable[Any]) -> None:
+        self._channels[channel] = deque(messages)
+        if not self._channels[channel]:
+            del self._channels[channel]
 
     def _cut(self, sender: Process, receiver: Process) -> bool:
-        return (sender, receiver) in self._held or any(
-            process in self._blocked and (not self._blocked[process] or COORDINATOR in (sender, receiver))
-            for process in (sender, receiver)
-        )
+        if (sender, receiver) in self._held:
+            return True
+        link_only = [self._blocked[process] for process in (sender, receiver) if process in self._blocked]
+        return bool(link_only) and (not all(link_only) or COORDINATOR in (sender, receiver))

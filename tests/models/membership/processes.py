@@ -130,6 +130,13 @@ class WorkerProcess:
         self._closed.difference_update(gone.values())  # each is told once
         return [effect for rank in gone for effect in self.core.on_closed("worker", rank)]
 
+    def servers_to_meet(self) -> list[Process]:
+        """Those that it asks whether they answer."""
+        wanted = self.core.not_met()
+        if self.trainer.phase in (Phase.ADMIT, Phase.ENTER):
+            wanted += self.trainer.servers_to_meet()
+        return wanted
+
     def meet(self, server: Process) -> None:
         """The server answers."""
         self.core.met(server)

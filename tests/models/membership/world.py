@@ -34,6 +34,7 @@ LAUNCHER = Process("launcher", 0, "")
 TICK_S = 0.2
 LEASE_S = 2.0
 _MOST_ACTIONS = 50_000
+_TRIES, _OF_TRAINING = 3, 0.4  # of choosing what happens next, and how often it is a step of a worker
 _QUIET_TICKS = 120  # longer than any lease: then nothing will happen any more
 
 
@@ -96,6 +97,7 @@ class World:
         self.workers: dict[Process, WorkerProcess] = {}
         self.servers: dict[Process, ServerProcess] = {}
         self.dead: set[Process] = set()
+        self._running: list[WorkerProcess] = []
         self.reasons: dict[Process, str] = {}  # why processes have ended
         self.truncate: Callable[[Output], int | None] = lambda output: None  # messages after which the coordinator dies
         self._states: dict[int, dict[Process, Any]] = {}  # after each round
@@ -132,6 +134,7 @@ class World:
         self.workers[process] = WorkerProcess(
             core, trainer, plane, send, lambda slot: self._in_slot.get(("server", slot))
         )
+        self._running.append(self.workers[process])
         self.workers[process].stream.connect()
 
     def start_server(self, process: Process) -> None:
@@ -186,38 +189,28 @@ class World:
         """Do one of the things that can happen. Returns False if nothing is left but time."""
         if self.rng.random() < 0.02:
             self._tick()
-        able = [worker for process, worker in self.workers.items() if self.alive(process) and self._is_able(worker)]
-        meetings = self._meetings()
-        channels = self.network.deliverable()
-        count = len(able) + len(meetings) + len(channels)
-        if not count:
-            return False
-        chosen = self.rng.randrange(count)
-        if chosen < len(able):
-            self._act(able[chosen])
-        elif chosen < len(able) + len(meetings):
-            worker, server = meetings[chosen - len(able)]
-            worker.meet(server)
-        else:
-            sender, receiver = channel = channels[chosen - len(able) - len(meetings)]
+        for _ in range(_TRIES):
+            if self.rng.random() < _OF_TRAINING:
+                if self._act(self.rng.choice(self._running)):
+                    return True
+            elif channels := self.network.deliverable():
+                sender, receiver = channel = self.rng.choice(channels)
+                self._deliver(sender, receiver, self.network.take(channel))
+                return True
+        if channels := self.network.deliverable():
+            sender, receiver = channel = self.rng.choice(channels)
             self._deliver(sender, receiver, self.network.take(channel))
-        return True
+            return True
+        return any(self._act(worker) for worker in self.rng.sample(self._running, len(self._running)))
 
-    def _is_able(self, worker: WorkerProcess) -> bool:
-        trainer = worker.trainer
-        if trainer.phase is Phase.WAIT:
-            return self._is_summed(worker)
-        return trainer.can_act
-
-    def _is_summed(self, worker: WorkerProcess) -> bool:
-        """A wait would complete the round: other waits change nothing."""
-        plane = worker.plane
-        if isinstance(plane, RingPlane):
-            return not plane.core.is_held and plane.core.next_part() is None
-        return not plane.exchange.status().missing and not plane.exchange._frozen
-
-    def _act(self, worker: WorkerProcess) -> None:
+    def _act(self, worker: WorkerProcess) -> bool:
+        """A step of this worker, if there is one: of its training, or it meets a server."""
         process, trainer = worker.core.known.own, worker.trainer
+        if servers := [one for one in worker.servers_to_meet() if self._answers(one, process)]:
+            worker.meet(self.rng.choice(servers))
+            return True
+        if not (self._is_summed(worker) if trainer.phase is Phase.WAIT else trainer.can_act):
+            return False
         was, entered_at = trainer.phase, trainer.entered_at
         worker.act()
         if was is Phase.WAIT and trainer.phase is Phase.SUMMED:
@@ -228,21 +221,18 @@ class World:
                 self._check_step(worker)
         self.counts.entered += trainer.entered_at != entered_at
         self._end_if_over(process)
+        return True
 
-    def _meetings(self) -> list[tuple[WorkerProcess, Process]]:
-        """Workers, and servers that have come and would answer them."""
-        found = []
-        for process, worker in self.workers.items():
-            if not self.alive(process):
-                continue
-            wanted = [*worker.core.not_met(), *(worker.trainer.servers_to_meet())]
-            found += [
-                (worker, one) for one in dict.fromkeys(wanted) if self.alive(one) and not self._apart(process, one)
-            ]
-        return [(w, s) for w, s in found if self._in_slot["server", s.slot] == s]
+    def _answers(self, server: Process, worker: Process) -> bool:
+        there = self.alive(server) and self._in_slot["server", server.slot] == server
+        return there and not self.network.is_cut_off(server) and not self.network.is_cut_off(worker)
 
-    def _apart(self, *processes: Process) -> bool:
-        return any(self.network.is_cut_off(process) for process in processes)
+    def _is_summed(self, worker: WorkerProcess) -> bool:
+        """A wait would complete the round: other waits change nothing."""
+        plane = worker.plane
+        if isinstance(plane, RingPlane):
+            return not plane.core.is_held and plane.core.next_part() is None
+        return not plane.exchange.status().missing and not plane.exchange._frozen
 
     def _deliver(self, sender: Process, receiver: Process, message: Any) -> None:
         if receiver == COORDINATOR:
@@ -321,6 +311,7 @@ class World:
     def kill(self, process: Process, how: str, keep: Callable[[Process, Any], bool] | None = None) -> None:
         """`how`: exit (the launcher sees it), closed (the launcher sees it later) or silent (its host is gone)."""
         self.dead.add(process)
+        self._running = [worker for worker in self._running if worker.core.known.own != process]
         self.network.unblock(process)
         self.network.cut(process, keep)
         self._end_of_rings(process, all_is_lost=False)
@@ -340,6 +331,7 @@ class World:
         if not table[process].over or process in self.reasons:
             return
         self.reasons[process] = table[process].over
+        self._running = [worker for worker in self._running if worker.core.known.own != process]
         self.counts.cut_off += "which is lost" in table[process].over
         self._end_of_rings(process, all_is_lost=True)
         self._close(process)
@@ -413,7 +405,7 @@ class World:
         quiet = 0
         for _ in range(_MOST_ACTIONS):
             disturb(self)
-            if not any(self.alive(process) for process in self.workers):
+            if not self._running:
                 break
             if self.act():
                 quiet = 0
@@ -434,9 +426,9 @@ class World:
         return self.counts
 
     def _check_end(self) -> None:
-        stuck = [w for p, w in self.workers.items() if self.alive(p)]
-        if stuck:
-            where = {str(w.core.known.own): (w.trainer.phase.name, w.trainer.round, w.core.generation) for w in stuck}
+        if self._running:
+            stuck = [(w.trainer, w.core.generation) for w in self._running]
+            where = {str(trainer.own): (trainer.phase.name, trainer.round, number) for trainer, number in stuck}
             raise Violation(f"stuck: {where}, the coordinator has {self.coordinator.change} {self.coordinator.members}")
         ends = [w.over for w in self.workers.values() if w.trainer.has_state or w.trainer.training.rounds]
         if not any(w.over == "left" and w.trainer.round >= self.job.rounds for w in self.workers.values()):
