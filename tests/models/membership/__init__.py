@@ -1,15 +1,18 @@
-"""The protocol of membership on a fake network. `python -m tests.models.membership.checker` runs many seeds.
+"""The classes of live workers, servers and coordinators on a fake network.
 
-checker         jobs and faults, and tallies of what went wrong
-world           a job on a fake network, and the invariants that are checked in it
-network         its channels, partitions and slow links
-training        its training, whose state is its history
-faults          faults at random moments
-points          faults at every point of a round, alone and in pairs
-ring            a worker of a ring, which has no servers
-ring_messages   what workers of a ring say to each other
-ring_entries    faults at every stage of the entry of a worker into a ring
-ring_points     faults at every point of a round of a ring, and of the change after it
-rules           rules of membership, each switched off
-ring_rules      those of a ring
+`python -m tests.models.membership.checker` runs many schedules, and `... .broken` breaks of the code.
+
+checker      jobs and faults, and tallies of what went wrong
+broken       breaks of the real code, which the model must find (breaks.yaml)
+world        a job on a fake network, and the invariants that are checked in it
+processes    a worker and a server in it
+trainer      the thread of a worker that trains
+training     what it trains: a state that is its history
+planes       its sums: over servers, or in a ring
+exchange     the reference of the C++ plane: a worker's part in sums over servers
+round_table  the same: a server's part
+pieces       what these two send each other
+network      channels, partitions and slow links
+faults       faults at random moments
+points       faults at every point of a round, of a change and of an entry, alone and in pairs
 """
