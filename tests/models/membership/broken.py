@@ -104,8 +104,8 @@ def _look(cases: Sequence[str], seeds: range) -> tuple[str, int, str] | None:
         return "while it is loaded", 0, repr(error)
     for name in cases:
         if wrong := tally(CASES[name], seeds, stop=True).wrong:
-            seed, error = next(iter(wrong.items()))
-            return name, seed, error
+            seed, told = next(iter(wrong.items()))
+            return name, seed, told
     return None
 
 

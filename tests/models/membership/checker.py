@@ -17,7 +17,6 @@ from dataclasses import dataclass, field, replace
 from tests.models.membership.faults import disturbances
 from tests.models.membership.world import Job, World
 
-
 _CHANCES = 0.01, 0.03  # of a fault before each action
 
 

@@ -1,7 +1,7 @@
 """The sums of the model's workers: over servers by the reference of the C++ plane, in a ring by the class that runs.
 
 A ring completes a part on a worker when the parts of all have come there, on some workers earlier than on others. This
-is what counts here; on which way they come does not. What is on its way in a ring is lost where one of its members ends.
+is what counts here; on which way they come does not. What is on its way in a ring is lost where a member of it ends.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ from dynamix_ps.membership.generations import Output
 from dynamix_ps.membership.messages import Fence, Freeze, Process, Resume
 from tests.models.membership.faults import disturbances
 from tests.models.membership.pieces import Answer
-from tests.models.membership.planes import RingPlane, ServerPlane
+from tests.models.membership.planes import RingPlane
 from tests.models.membership.processes import WorkerProcess
 from tests.models.membership.trainer import Phase
 from tests.models.membership.world import Job, World

@@ -18,7 +18,6 @@ from dynamix_ps.membership.messages import (
 )
 from dynamix_ps.membership.server import Server
 from dynamix_ps.membership.worker import Effects, Worker
-from tests.models.membership.exchange import Exchange
 from tests.models.membership.pieces import Answer, Push
 from tests.models.membership.planes import Kept, Named, Piece, Released, RingPlane, ServerPlane
 from tests.models.membership.round_table import RoundTable

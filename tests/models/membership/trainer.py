@@ -18,7 +18,6 @@ from dynamix_ps.membership.worker import Effects, Progress, Worker
 from tests.models.membership.training import Part, Parts, Training, TrainingVotes
 from worker_hooks.membership.newcomers import Newcomers
 
-
 DEPART_S = 10.0  # so long does a worker that ends wait for the others
 
 

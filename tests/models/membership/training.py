@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from dynamix_ps.membership.messages import Process
@@ -45,7 +45,7 @@ class Training:
 
     rounds: tuple[Parts, ...] = ()
     planned: tuple[Step, ...] = ()
-    next: Cursor = Cursor()
+    next: Cursor = field(default_factory=Cursor)
 
     @property
     def iteration(self) -> int:

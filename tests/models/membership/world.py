@@ -88,7 +88,7 @@ class References:
 class World:
     """One run. `act` does one thing; `run` does all."""
 
-    def __init__(self, job: Job, seed: int, references: References = References()) -> None:  # noqa: B008
+    def __init__(self, job: Job, seed: int, references: References = References()) -> None:
         self.job, self.rng, self._references = job, random.Random(seed), references
         self.network = Network(self.rng)
         self.now_s = 0.0
@@ -289,22 +289,23 @@ class World:
 
     def _waits_in_vain(self, process: Process) -> Any:
         """For whom, as the data planes see it: whose transport does not answer."""
-        me_too = self.network.is_cut_off(process)
-        silent = lambda one: one is None or me_too or one in self.dead or self.network.is_cut_off(one)  # noqa: E731
+        cut_off = self.network.is_cut_off
+
+        def silent(one: Process | None) -> bool:
+            return one is None or one in self.dead or cut_off(one) or cut_off(process)
+
         if process in self.servers:
             table, slots = self.servers[process].table, range(self.job.slots)
             missing = [slot for slot in table.missing(slots) if silent(self._in_slot.get(("worker", slot)))]
             return self.servers[process].core.waits_for(missing)
         worker = self.workers[process]
         if isinstance(worker.plane, RingPlane):
-            others = (
-                worker.plane.core.others() if worker.plane.core.waits or worker.trainer.phase is Phase.DEPART else {}
-            )
+            others = worker.plane.core.others() if worker.plane.core.waits else {}
             by_address = {one.address: one for one in self.workers}
             ranks = [rank for rank, address in others.items() if silent(by_address.get(address))]
             return worker.core.waits_for(ranks, ())
-        slots = worker.plane.exchange.unanswered()
-        return worker.core.waits_for((), [slot for slot in slots if silent(self._in_slot.get(("server", slot)))])
+        servers = worker.plane.exchange.unanswered()
+        return worker.core.waits_for((), [slot for slot in servers if silent(self._in_slot.get(("server", slot)))])
 
     # Faults.
 
@@ -368,7 +369,7 @@ class World:
         """The connection between a process and the coordinator breaks, and is made anew."""
         self.network.reconnect(process)
         if self.alive(process):
-            (self.workers if process in self.workers else self.servers)[process].stream.connect()  # type: ignore[index]
+            (self.workers if process in self.workers else self.servers)[process].stream.connect()
 
     # Checks.
 
