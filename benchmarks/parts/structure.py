@@ -56,8 +56,8 @@ class Limit(NamedTuple):
 
 
 LIMITS = {
-    "lines of the product": Limit(75_300, 58_000),
-    "lines of its core": Limit(59_800, 42_000),
+    "lines of the product": Limit(75_550, 58_000),
+    "lines of its core": Limit(59_980, 42_000),
     "lines of benchmarks": Limit(24_700, 20_000),
     "lines of tests": Limit(88_800, 60_000),
     "depth of inheritance": Limit(2, 2),

@@ -14,6 +14,7 @@ In reading order:
     worker_rounds    what a worker does by itself: push, complete, leave
     following        a newcomer follows a worker until it has caught up
     worker           a worker's side: freeze, resume, take the state, let newcomers follow
+    ring_worker      a worker's rounds over a ring: which ring there is, and what is complete
     journal_file     the journal on disk; the only module here that is not pure
     server           a server's side, as the reference for the data plane
 """

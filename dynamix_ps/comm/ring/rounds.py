@@ -5,18 +5,13 @@ from __future__ import annotations
 import threading
 import time
 from datetime import timedelta
-from typing import Any, NamedTuple
+from typing import Any
 
 from dynamix_ps.comm.ring.group import RingGroup
 from dynamix_ps.comm.ring.sums import RingSums, RoundBuffer
+from dynamix_ps.membership.ring_worker import RingProgress
 
 _SLICE_S = 0.1  # so often a wait for a ring sees that it was given up: only its neighbours see a lost worker
-
-
-class RingProgress(NamedTuple):
-    """How far the sums of a worker are."""
-
-    first_incomplete: int
 
 
 class RingRounds:
