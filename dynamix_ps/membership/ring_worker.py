@@ -119,11 +119,11 @@ class RingWorker:
     """
 
     def __init__(self, rank: int, ring: Ring | None) -> None:
+        self.rank = rank
         self.round = 0
         self.ring = ring
         self.making: Ring | None = None
         self.is_broken = self.departed = False
-        self._rank = rank
         self._generation = 0
         self._summed: list[bool] = []  # by part of the open round
         self._first_handle = 0  # of the open round
@@ -256,7 +256,7 @@ class RingWorker:
 
     def others(self) -> dict[int, str]:
         """The other members of the newest ring whose addresses are known, by rank."""
-        return {rank: address for rank, address in self._members if address and rank != self._rank}
+        return {rank: address for rank, address in self._members if address and rank != self.rank}
 
     def _give_up(self) -> list[Effect]:
         """Give up the ring, and also a ring that is being made."""
