@@ -131,6 +131,7 @@ class RingWorker:
         self._addresses: Members = ()  # of the next generation
         self._staying: Members = ()  # those of them with whom rounds go on
         self._departs = False
+        self._released: Ring | None = None  # the newest one of which this worker, which departs, has said so
 
     # The training thread.
 
@@ -182,8 +183,8 @@ class RingWorker:
         return self._made(ring) if ring == self.making else []
 
     def finished(self, ring: Ring) -> None:
-        """All members say that they need the ring no more."""
-        self.departed |= self._departs and ring == self.ring
+        """All members say that they need the ring no more. That holds in a change, too, where it was given up."""
+        self.departed |= ring == self._released
 
     def _made(self, ring: Ring) -> list[Effect]:
         is_behind = self.round < ring.first_round
@@ -193,8 +194,7 @@ class RingWorker:
         if is_behind:
             self._summed = [True] * len(self._summed)
             return []
-        release: list[Effect] = [Release(ring)] if self._departs else []
-        return [*(StartSum(ring, part) for part in range(len(self._summed))), *release]
+        return [*(StartSum(ring, part) for part in range(len(self._summed))), *self._release()]
 
     # The control plane: as in `WorkerPlane`.
 
@@ -247,7 +247,7 @@ class RingWorker:
     def depart(self) -> list[Effect]:
         """The last round of this worker is complete: it is in the ring, and in those that follow, until `departed`."""
         self._departs = True
-        return [] if self.ring is None else [Release(self.ring)]
+        return self._release()
 
     @property
     def waits(self) -> bool:
@@ -257,6 +257,12 @@ class RingWorker:
     def others(self) -> dict[int, str]:
         """The other members of the newest ring whose addresses are known, by rank."""
         return {rank: address for rank, address in self._members if address and rank != self.rank}
+
+    def _release(self) -> list[Effect]:
+        if not self._departs or self.ring is None:
+            return []
+        self._released = self.ring
+        return [Release(self.ring)]
 
     def _give_up(self) -> list[Effect]:
         """Give up the ring, and also a ring that is being made."""

@@ -81,11 +81,12 @@ class ElasticRing(RingRounds):
                     continue
                 group = self._groups[ring]
             group.finish()
-            if group.is_finished(_LOOK_S):
-                with self._changed:
+            found = group.is_finished(_LOOK_S)
+            with self._changed:
+                if found or (found is None and ring == self._worker.ring):
                     self._worker.finished(ring)
-                    if self._worker.departed:
-                        return True
+                if self._worker.departed:
+                    return True
         return False
 
     def close(self) -> None:

@@ -45,7 +45,7 @@ class RingRounds:
         self._worker = RingWorker(rank, first)
         self._sums = RingSums()
         self._groups: dict[Ring, RingGroup] = {first: group} if first and group else {}  # also some given up
-        self._released: Ring | None = None  # of which this worker waits that nobody needs it any more
+        self._released: Ring | None = None  # whose members are to hear that this worker needs it no more
         self._makers: list[threading.Thread] = []
         self._moved_s = time.monotonic()  # when something came of others, or went to them
 
@@ -102,7 +102,6 @@ class RingRounds:
                     self._groups = {ring: group for ring, group in groups if ring == now or not group.is_idle}
                 case GiveUp():
                     self._sums.give_up()
-                    self._released = None
                     self._changed.notify_all()
                 case Meet(ring, before):
                     self._start(ring, partial(self._make, ring, self._groups[before] if before else None))

@@ -273,6 +273,16 @@ def test_one_that_leaves_is_there_until_all_have_its_last_round() -> None:
     assert worker.departed
 
 
+def test_all_may_say_that_they_need_one_no_more_while_it_is_frozen() -> None:
+    """They may be gone already, and come to no ring any more."""
+    worker = in_ring()
+    make_round(worker)
+    worker.depart()
+    worker.freeze()
+    worker.finished(ring(1, 0, 0, 1, 2))
+    assert worker.departed
+
+
 def test_one_that_leaves_in_a_change_is_in_the_next_ring() -> None:
     worker = in_ring()
     make_round(worker)

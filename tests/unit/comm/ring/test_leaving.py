@@ -108,3 +108,16 @@ def test_all_wait_for_each_other_at_the_end() -> None:
         assert other.ring.depart(lambda: False)
         first.join(PATIENCE_S)
         assert found == [True]
+
+
+def test_one_that_leaves_goes_when_all_have_said_so_though_it_is_frozen() -> None:
+    """The others may be gone before the next ring is made."""
+    with job(2) as (leaver, other):
+        founded([leaver, other])
+        for member in (leaver, other):
+            member.push(0)
+        assert leaver.wait() and other.wait()
+        for member in (leaver, other):
+            member.ring.depart(iter([False, True]).__next__)
+            leaver.ring.freeze()
+        assert leaver.ring.depart(lambda: False)
