@@ -96,8 +96,8 @@ def come(members: list[Member], rank: int) -> Member:
 def _taken_down(members: Sequence[Member]) -> bool:
     """Take down the rings in which nothing hangs. What hangs in another one fails when its neighbour is taken down."""
     for ring in (member.ring for member in members):
-        ring._given_up = [group for group in ring._given_up if not group.is_idle]
-    return not any(member.ring._given_up for member in members)
+        ring._groups = {name: group for name, group in ring._groups.items() if not group.is_idle}
+    return not any(member.ring._groups for member in members)
 
 
 def change(generation: int, left: list[Member], absent: list[Member] | None = None) -> int:

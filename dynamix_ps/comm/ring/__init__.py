@@ -6,6 +6,6 @@ store_watch  whether the processes of a ring live, by their stores
 codecs       values in fewer bytes
 compressed   sums whose values travel so
 sums         the buffers of a worker in sums over the ring, and the sums that the worker keeps
-rounds       the rounds of a ring, which the control plane can give up
-elastic      goes on with a new ring when a worker is lost or leaves
+rounds       does what dynamix_ps/membership/ring_worker.py says: sums, and new rings
+elastic      the control plane of a ring that goes on when a worker is lost or leaves
 """

@@ -109,8 +109,11 @@ class RingGroup:
         with contextlib.suppress(DistError):  # the member with the store is gone
             self._store.set(f"finished {self.index}", "")
 
-    def is_finished(self, timeout_s: float) -> bool:
-        """Whether all members say within `timeout_s` that they do not need the ring any more."""
+    def is_finished(self, timeout_s: float) -> bool | None:
+        """Whether all members say within `timeout_s` that they do not need the ring any more.
+
+        None: the member with the store is gone. It waits for the others as well, unless it is lost.
+        """
         from torch.distributed import DistNetworkError
 
         until_s = time.monotonic() + timeout_s
@@ -118,7 +121,7 @@ class RingGroup:
             names = [f"finished {index}" for index in range(self.size)]
             return _has_all(self._store, names, lambda: time.monotonic() >= until_s)
         except DistNetworkError:
-            return True  # the member with the store waits for the others as well, or is lost
+            return None
 
     @property
     def is_idle(self) -> bool:

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from dynamix_ps.comm.ring.group import Over, RingGroup
+from dynamix_ps.comm.ring.group import RingGroup
 
 
 @dataclass(slots=True, eq=False)
@@ -26,49 +26,23 @@ class RoundBuffer:
     begin: int
     sum: Any = None  # the copy in which the ring sums
     work: Any = None
-    is_summed: bool = False
 
 
 class RingSums:
-    """The sums of a worker. While there is no ring, buffers can be pushed, and no sum begins. Not thread safe."""
+    """The memory of a worker's sums. `RingWorker` decides what happens to it. Not thread safe."""
 
     def __init__(self) -> None:
-        self.round = 0  # the first that is not complete
         self._open: list[RoundBuffer] = []
-        self._first_handle = 0  # of the open round
         self._kept: dict[str, Any] = {}  # sums of the round before, in the order of its pushes
         self._spare: dict[str, Any] = {}  # memory, by name of the buffer
 
-    def enter(self, round_number: int) -> None:
-        """Begin with this round. Other workers have the sums of the rounds before."""
-        self.round = round_number
-
-    def push(self, name: str, buffer: Any, begin: int, group: RingGroup | None) -> int:
-        """Put a buffer into the open round, and start its sum if there is a ring. Returns its handle."""
+    def push(self, name: str, buffer: Any, begin: int) -> None:
+        """Put a buffer into the open round."""
         self._open.append(RoundBuffer(name, buffer, begin))
-        if group is not None:
-            self._start(self._open[-1], group)
-        return self._first_handle + len(self._open) - 1
 
-    @property
-    def is_open(self) -> bool:
-        """Whether the open round has a push."""
-        return bool(self._open)
-
-    def is_complete(self, handle: int) -> bool:
-        """Whether the round of this push is complete."""
-        return handle < self._first_handle
-
-    def next_part(self) -> RoundBuffer | None:
-        """The first part of the open round that is not summed."""
-        return next((part for part in self._open if not part.is_summed), None)
-
-    def start(self, group: RingGroup) -> None:
-        """Start the sums of all pushes of the open round."""
-        for part in self._open:
-            self._start(part, group)
-
-    def _start(self, part: RoundBuffer, group: RingGroup) -> None:
+    def start(self, number: int, group: RingGroup) -> None:
+        """Start the sum of this buffer of the open round."""
+        part = self._open[number]
         memory = self._spare.pop(part.name, None)
         if memory is None or (memory.shape, memory.dtype) != (part.buffer.shape, part.buffer.dtype):
             memory = _memory_like(part.buffer)
@@ -76,40 +50,32 @@ class RingSums:
         memory[part.begin :] = part.buffer[part.begin :]
         part.sum, part.work = memory, group.sum(memory)
 
+    def work(self, number: int) -> Any:
+        """The sum of this buffer, which has started."""
+        return self._open[number].work
+
     def give_up(self) -> None:
         """Drop all sums of the open round that the ring has made: gloo may still write into the copies."""
         for part in self._open:
-            part.sum, part.work, part.is_summed = None, None, False
+            part.sum, part.work = None, None
 
-    def complete(self) -> None:
+    def hand_out(self) -> None:
         """Hand out the sums of the open round, and keep a copy."""
         for part in self._open:
             part.buffer[part.begin :] = part.sum[part.begin :]
         self._spare.update(self._kept)
         self._kept = {part.name: part.sum for part in self._open}
-        self._first_handle += len(self._open)
         self._open = []
-        self.round += 1
 
-    def catch_up(self, group: RingGroup, first_round: int, over: Over) -> dict[str, Any] | None:
-        """Get the sums of the round before `first_round` if this worker lacks them: the lowest rank with them sends.
-
-        All members of the ring call this. Raises Given, and RuntimeError if a member is gone.
-        """
-        rounds = group.gather(self.round, over)
-        if min(rounds) == first_round:
-            return None
-        sender, is_behind = rounds.index(first_round), self.round < first_round
-        sums = {part.name: part.buffer for part in self._open} if is_behind else self._kept
-        if sender != group.index:  # only the one that sends may show what it keeps
-            sums = {name: like.new_empty(like.shape) for name, like in sums.items()}
-        group.spread(list(sums.values()), sender, over)
-        return sums if is_behind else None
+    def to_spread(self, sends: bool, receives: bool) -> dict[str, Any]:
+        """The kept sums by name; on a worker that does not send them, memory for them."""
+        sums = {part.name: part.buffer for part in self._open} if receives else self._kept
+        return sums if sends else {name: like.new_empty(like.shape) for name, like in sums.items()}
 
     def receive(self, sums: Mapping[str, Any]) -> None:
         """Take these as the sums of the open round."""
         for part in self._open:
-            part.sum, part.is_summed = sums[part.name], True
+            part.sum = sums[part.name]
 
 
 def _memory_like(buffer: Any) -> Any:

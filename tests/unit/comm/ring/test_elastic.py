@@ -118,12 +118,12 @@ def test_who_sees_the_ring_break_finds_whose_process_is_gone() -> None:
     with job(2) as (one, other):
         change(1, [one, other])
         with one.ring._changed:
-            assert one.ring._changed.wait_for(lambda: one.ring._group is not None, PATIENCE_S)
-        one.ring._members = {**one.ring._members, 1: closed_port()}
+            assert one.ring._changed.wait_for(lambda: one.ring._worker.ring is not None, PATIENCE_S)
+        one.ring._worker._members = ((0, one.ring.address), (1, closed_port()))
         with other.ring._changed:
-            assert other.ring._changed.wait_for(lambda: other.ring._group is not None, PATIENCE_S)
+            assert other.ring._changed.wait_for(lambda: other.ring._worker.ring is not None, PATIENCE_S)
         assert one.ring.next_loss(0.01) is None
-        other.ring._group = None  # its connections close
+        other.ring._groups.clear()  # its connections close
         one.push(0)
         assert not one.wait(0.5)
         assert one.ring.next_loss(PATIENCE_S) == PeerFailure("worker", 1)
@@ -141,8 +141,9 @@ def test_who_does_not_answer_is_silent_and_only_where_it_is_waited_for() -> None
             member.ring.meet({m.rank: m.ring.address for m in members})
             member.ring.resume(1, 0, 3, ())
         with one.ring._changed:
-            assert one.ring._changed.wait_for(lambda: one.ring._group is not None, PATIENCE_S)
-        one.ring._members = {**one.ring._members, stopped.rank: f"127.0.0.1:{deaf.getsockname()[1]}"}
+            assert one.ring._changed.wait_for(lambda: one.ring._worker.ring is not None, PATIENCE_S)
+        *there, _ = one.ring._worker._members
+        one.ring._worker._members = (*there, (stopped.rank, f"127.0.0.1:{deaf.getsockname()[1]}"))
         quiet_s = 0.4
         look = threading.Event()
         for _ in range(20):

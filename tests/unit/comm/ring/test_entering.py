@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 import pytest
 
 from dynamix_ps.comm.plane import PeerFailure
-from dynamix_ps.comm.ring import elastic as elastic_ring
+from dynamix_ps.comm.ring import rounds
 from dynamix_ps.comm.ring.group import Over, RingGroup, meet
 from dynamix_ps.comm.ring.store_watch import StoreWatch
 from tests.launching import wait_for
@@ -119,11 +119,11 @@ def test_the_same_workers_may_make_a_ring_again(monkeypatch: pytest.MonkeyPatch)
         made.append((name, rank, *sorted(addresses.items())))
         return meet(name, rank, addresses, over)
 
-    monkeypatch.setattr(elastic_ring, "meet", noted)
+    monkeypatch.setattr(rounds, "meet", noted)
     with job(3) as members:
         one, other, leaver = founders = list(members)
         change(1, founders)
-        wait_for(lambda: all(member.ring._group is not None for member in founders), "the ring")
+        wait_for(lambda: all(member.ring._worker.ring is not None for member in founders), "the ring")
         change(2, founders)
         assert make(founders, 0) == {111}
         take_in([one, other], [])
@@ -197,18 +197,20 @@ def test_nobody_is_told_lost_in_whose_place_another_one_is_by_now() -> None:
         one, _ = founders = list(members)
         change(1, founders)
         assert make(founders, 0) == {11}
-        there = one.ring._members
+        worker = one.ring._worker
+        there = worker._members
+        gone = (there[0], (1, closed_port()))
 
         class Decides(StoreWatch):
             def gone(self, addresses: Mapping[int, str]) -> int | None:
-                one.ring._members = there
+                worker._members = there
                 return super().gone(addresses)
 
-        one.ring._members, one.ring._watch, one.ring._is_broken = {**there, 1: closed_port()}, Decides(), True
+        worker._members, one.ring._watch, worker.is_broken = gone, Decides(), True
         assert one.ring.next_loss(0.01) is None
-        one.ring._members, one.ring._watch = {**there, 1: closed_port()}, StoreWatch()
+        worker._members, one.ring._watch = gone, StoreWatch()
         assert one.ring.next_loss(0.01) == PeerFailure("worker", 1)
-        one.ring._is_broken = False
+        worker.is_broken = False
 
 
 def test_who_is_gone_is_not_silent() -> None:

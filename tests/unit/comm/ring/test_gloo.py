@@ -114,7 +114,7 @@ def test_an_elastic_ring_begins_with_the_first_workers_and_who_comes_late_waits_
     monkeypatch.setenv("DYNAMIX_FIRST_WORKERS", "2" if late else "1")
     role: Any = SimpleNamespace(worker_id=comm.rank, root_host="127.0.0.1", root_port=0)
     ring = comm._elastic_ring(role)
-    assert (ring._group is None) is late
+    assert (ring._worker.ring is None) is late
     ring.close()
     comm.adopt({"least_bucket_bytes": 25_000})
     assert not comm.late, "it takes part from here on"

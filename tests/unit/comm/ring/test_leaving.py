@@ -74,9 +74,9 @@ def test_who_is_behind_when_one_leaves_and_another_is_lost_gets_the_round_of_bot
         leave(leaver, [ahead, lost])
         assert change(2, [ahead, behind]) == 1
         assert behind.wait() and behind.sum() == 1111
-        group = behind.ring._group
+        ring = behind.ring._worker.ring
         behind.ring.expect(2)
-        assert behind.ring._group is group, "no ring but that of the decision"
+        assert behind.ring._worker.ring is ring, "no ring but that of the decision"
         for member in (ahead, behind):
             member.push(1)
         assert ahead.wait() and behind.wait() and (ahead.sum(), behind.sum()) == (2002, 2002)
@@ -91,7 +91,7 @@ def test_nobody_makes_a_ring_while_a_decision_is_under_way() -> None:
         assert one.wait() and leaver.wait() and other.wait()
         one.ring.freeze()
         leave(leaver, [one])
-        assert one.ring._change is None
+        assert one.ring._worker.making is None
         one.push(1)
         assert not one.wait(0.01)
 
@@ -108,3 +108,16 @@ def test_all_wait_for_each_other_at_the_end() -> None:
         assert other.ring.depart(lambda: False)
         first.join(PATIENCE_S)
         assert found == [True]
+
+
+def test_one_that_leaves_goes_when_all_have_said_so_though_it_is_frozen() -> None:
+    """The others may be gone before the next ring is made."""
+    with job(2) as (leaver, other):
+        founded([leaver, other])
+        for member in (leaver, other):
+            member.push(0)
+        assert leaver.wait() and other.wait()
+        for member in (leaver, other):
+            member.ring.depart(iter([False, True]).__next__)
+            leaver.ring.freeze()
+        assert leaver.ring.depart(lambda: False)

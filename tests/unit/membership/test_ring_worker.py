@@ -1,0 +1,328 @@
+"""The rules of a worker's rounds over a ring, each with events written by hand."""
+
+from __future__ import annotations
+
+import pytest
+
+from dynamix_ps.membership.ring_worker import (
+    GiveUp,
+    HandOut,
+    Meet,
+    Release,
+    Ring,
+    RingWorker,
+    SpreadKept,
+    StartSum,
+)
+
+ADDRESS = {rank: f"host-{rank}:1" for rank in range(4)}
+
+
+def ring(generation: int, first_round: int, *ranks: int) -> Ring:
+    return Ring(generation, first_round, tuple((rank, ADDRESS[rank]) for rank in ranks))
+
+
+FIRST = Ring(0, 0, ((0, ""), (1, ""), (2, "")))
+
+
+def meet(worker: RingWorker, *ranks: int, leaving: tuple[int, ...] = ()) -> None:
+    worker.meet({rank: ADDRESS[rank] for rank in ranks}, leaving)
+
+
+def make_round(worker: RingWorker, parts: int = 2) -> None:
+    """Push, sum and complete a round in the ring that is there."""
+    assert worker.ring is not None
+    for _ in range(parts):
+        worker.push()
+    for part in range(parts):
+        worker.summed(worker.ring, part, True)
+    assert worker.complete() == [HandOut()]
+
+
+def decided(
+    generation: int = 1, round_number: int = 0, made: int = 0, ranks: tuple[int, ...] = (0, 1, 2)
+) -> RingWorker:
+    """Worker 0 has made so many rounds in the first ring, and hears of a decision on these workers."""
+    worker = RingWorker(0, FIRST)
+    for _ in range(made):
+        make_round(worker)
+    worker.freeze()
+    meet(worker, *ranks)
+    worker.resume(generation, round_number, len(ranks), ())
+    return worker
+
+
+def in_ring(made: int = 0) -> RingWorker:
+    """Worker 0 is in a ring of generation 1, with workers 1 and 2, before this round."""
+    worker = decided(round_number=made, made=made)
+    worker.met(ring(1, made, 0, 1, 2), [made] * 3)
+    assert worker.ring == ring(1, made, 0, 1, 2)
+    return worker
+
+
+def test_a_round_is_complete_when_all_its_parts_are_summed() -> None:
+    worker = RingWorker(0, FIRST)
+    assert worker.push() == (0, [StartSum(FIRST, 0)]) and worker.push() == (1, [StartSum(FIRST, 1)])
+    worker.summed(FIRST, 1, True)
+    assert worker.next_part() == 0 and not worker.is_complete(0)
+    worker.summed(FIRST, 0, True)
+    assert worker.next_part() is None and worker.status().first_incomplete == 0, "nobody has taken it"
+    assert worker.complete() == [HandOut()]
+    assert worker.is_complete(1) and worker.status().first_incomplete == 1
+    handle, effects = worker.push()
+    assert effects == [StartSum(FIRST, 0)] and not worker.is_complete(handle)
+
+
+def test_no_round_completes_after_it_was_named() -> None:
+    """Also where all its sums are there, or come late."""
+    worker = RingWorker(0, FIRST)
+    worker.push()
+    worker.push()
+    worker.summed(FIRST, 0, True)
+    progress, effects = worker.freeze()
+    assert (progress.first_incomplete, effects) == (0, [GiveUp(FIRST)])
+    worker.summed(FIRST, 1, True)
+    assert worker.is_held and worker.next_part() == 0
+    with pytest.raises(AssertionError):
+        worker.complete()
+    assert worker.freeze() == (progress, []), "a change that follows finds no ring"
+
+
+def test_the_open_round_is_made_anew_with_those_that_are_left() -> None:
+    worker = RingWorker(0, FIRST)
+    worker.push()
+    worker.summed(FIRST, 0, True)
+    worker.freeze()
+    handle, effects = worker.push()
+    assert effects == [], "there is no ring"
+    meet(worker, 0, 2)
+    second = ring(1, 0, 0, 2)
+    assert worker.resume(1, 0, 2, ()) == [Meet(second)]
+    assert worker.is_held
+    assert worker.met(second, [0, 0]) == [StartSum(second, 0), StartSum(second, 1)]
+    worker.summed(FIRST, 1, True)
+    assert worker.next_part() == 0
+    for part in (0, 1):
+        worker.summed(second, part, True)
+    worker.complete()
+    assert worker.is_complete(handle)
+
+
+@pytest.mark.parametrize(("generation", "first_round"), [(1, 1), (2, 0), (2, 3)])
+def test_a_decision_is_refused_that_is_old_or_of_another_round(generation: int, first_round: int) -> None:
+    worker = in_ring(made=1)
+    found = worker.ring
+    with pytest.raises(ValueError, match=f"generation {generation} at round {first_round}: this worker is at round 1,"):
+        worker.resume(generation, first_round, 3, ())
+    assert worker.ring == found
+
+
+def test_a_new_decision_gives_up_the_ring_that_is_being_made() -> None:
+    worker = decided()
+    first, second = ring(1, 0, 0, 1, 2), ring(2, 0, 0, 2)
+    meet(worker, 0, 2)
+    assert worker.resume(2, 0, 2, ()) == [GiveUp(first), Meet(second)]
+    assert worker.met(first, [0, 0, 0]) == [] and worker.is_held, "it is late"
+    assert worker.met(second, [0, 0]) == [] and not worker.is_held
+
+
+def test_who_is_behind_takes_the_sums_of_the_lowest_that_has_them() -> None:
+    worker = RingWorker(0, FIRST)
+    worker.push()
+    worker.push()
+    worker.freeze()
+    meet(worker, 0, 1, 2)
+    worker.resume(1, 1, 3, ())
+    now = ring(1, 1, 0, 1, 2)
+    assert worker.met(now, [0, 1, 1]) == [SpreadKept(now, sender=1, receives=True)]
+    assert worker.is_held and worker.next_part() == 0
+    assert worker.spread(now) == []
+    assert worker.next_part() is None
+    assert worker.complete() == [HandOut()]
+    assert worker.push()[1] == [StartSum(now, 0)]
+
+
+def test_sums_that_come_in_a_ring_that_was_given_up_do_not_count() -> None:
+    worker = RingWorker(0, FIRST)
+    worker.push()
+    worker.freeze()
+    meet(worker, 0, 1, 2)
+    worker.resume(1, 1, 3, ())
+    now = ring(1, 1, 0, 1, 2)
+    worker.met(now, [0, 1, 1])
+    assert worker.freeze()[1] == [GiveUp(now)]
+    assert worker.spread(now) == [] and worker.is_held and worker.next_part() == 0
+
+
+def test_sums_that_were_taken_and_not_handed_out_are_taken_anew() -> None:
+    worker = RingWorker(0, FIRST)
+    worker.push()
+    worker.freeze()
+    meet(worker, 0, 1, 2)
+    worker.resume(1, 1, 3, ())
+    now = ring(1, 1, 0, 1, 2)
+    worker.met(now, [0, 1, 1])
+    worker.spread(now)
+    progress, effects = worker.freeze()
+    assert (progress.first_incomplete, effects, worker.next_part()) == (0, [GiveUp(now)], 0)
+
+
+def test_who_has_the_sums_passes_them_on_before_it_makes_the_next_round() -> None:
+    worker = decided(round_number=1, made=1)
+    worker.push()
+    now = ring(1, 1, 0, 1, 2)
+    assert worker.met(now, [1, 0, 1]) == [SpreadKept(now, sender=0, receives=False)]
+    assert worker.is_held
+    assert worker.spread(now) == [StartSum(now, 0)]
+
+
+def test_a_ring_that_breaks_completes_nothing_until_the_next_one() -> None:
+    worker = in_ring()
+    old = ring(1, 0, 0, 1, 2)
+    worker.push()
+    worker.push()
+    worker.summed(old, 0, False)
+    worker.summed(old, 1, True)
+    assert worker.is_broken and worker.is_held
+    meet(worker, 0, 2)
+    worker.resume(2, 0, 2, ())
+    assert not worker.is_broken
+    worker.summed(old, 1, False)
+    assert not worker.is_broken, "it is late"
+
+
+def test_those_that_stay_make_a_ring_of_their_own_and_release_the_one_before() -> None:
+    worker = in_ring()
+    make_round(worker)
+    meet(worker, 0, 2)
+    old, now = ring(1, 0, 0, 1, 2), ring(1, 1, 0, 2)
+    assert worker.expect(2) == [GiveUp(old), Meet(now, before=old)]
+    worker.push()
+    assert worker.met(now, [1, 1]) == [StartSum(now, 0)]
+    assert worker.ring == now
+
+
+def test_no_ring_is_made_for_the_members_that_are_there() -> None:
+    worker = in_ring()
+    meet(worker, 0, 1, 2)
+    assert worker.expect(3) == [] and not worker.is_held
+
+
+def test_the_first_ring_has_no_addresses_so_another_one_follows() -> None:
+    worker = RingWorker(0, FIRST)
+    assert worker.others() == {}
+    meet(worker, 0, 1, 2)
+    assert worker.expect(3) == [GiveUp(FIRST), Meet(ring(0, 0, 0, 1, 2), before=FIRST)]
+    assert worker.others() == {1: ADDRESS[1], 2: ADDRESS[2]}
+
+
+def test_while_a_ring_is_being_made_that_of_those_that_stay_comes_after_it() -> None:
+    """All make both, in one order: some of them may have made the first one already."""
+    worker = decided()
+    meet(worker, 0, 2)
+    assert worker.expect(2) == []
+    both, now = ring(1, 0, 0, 1, 2), ring(1, 0, 0, 2)
+    assert worker.met(both, [0, 0, 0]) == [GiveUp(both), Meet(now, before=both)]
+    assert worker.is_held
+    worker.met(now, [0, 0])
+    assert worker.ring == now
+
+
+def test_nobody_makes_a_ring_of_those_that_stay_in_a_change() -> None:
+    worker = in_ring()
+    worker.freeze()
+    meet(worker, 0, 2)
+    assert worker.expect(2) == [] and worker.making is None
+
+
+def test_who_left_is_in_the_ring_of_a_decision_and_gets_its_last_sum_there() -> None:
+    """This worker and worker 2 know that worker 1 has left, which is behind itself."""
+    worker = RingWorker(0, FIRST)
+    make_round(worker)
+    worker.freeze()
+    meet(worker, 0, 1, 2, leaving=(1,))
+    all_of_them, now = ring(1, 1, 0, 1, 2), ring(1, 1, 0, 2)
+    assert worker.resume(1, 1, 2, ()) == [Meet(all_of_them)]
+    assert worker.met(all_of_them, [1, 0, 1]) == [SpreadKept(all_of_them, 0, False)]
+    assert worker.spread(all_of_them) == [GiveUp(all_of_them), Meet(now, before=all_of_them)]
+
+
+def test_who_is_behind_stays_in_that_ring_until_it_has_completed_its_round() -> None:
+    worker = RingWorker(0, FIRST)
+    worker.push()
+    worker.freeze()
+    meet(worker, 0, 1, 2, leaving=(1,))
+    worker.resume(1, 1, 2, ())
+    all_of_them = ring(1, 1, 0, 1, 2)
+    worker.met(all_of_them, [0, 1, 1])
+    assert worker.spread(all_of_them) == []
+    worker.complete()
+    assert worker.expect(2) == [GiveUp(all_of_them), Meet(ring(1, 1, 0, 2), before=all_of_them)]
+
+
+def test_one_that_leaves_is_there_until_all_have_its_last_round() -> None:
+    worker = in_ring()
+    make_round(worker)
+    now = ring(1, 0, 0, 1, 2)
+    worker.finished(now)
+    assert not worker.departed, "it has not said so itself"
+    assert worker.depart() == [Release(now)] and not worker.departed
+    worker.finished(FIRST)
+    assert not worker.departed
+    worker.finished(now)
+    assert worker.departed
+
+
+def test_all_may_say_that_they_need_one_no_more_while_it_is_frozen() -> None:
+    """They may be gone already, and come to no ring any more."""
+    worker = in_ring()
+    make_round(worker)
+    worker.depart()
+    worker.freeze()
+    worker.finished(ring(1, 0, 0, 1, 2))
+    assert worker.departed
+
+
+def test_one_that_leaves_in_a_change_is_in_the_next_ring() -> None:
+    worker = in_ring()
+    make_round(worker)
+    worker.freeze()
+    assert worker.depart() == []
+    worker.finished(ring(1, 0, 0, 1, 2))
+    assert not worker.departed, "others may be behind"
+    meet(worker, 0, 1)
+    worker.resume(2, 1, 2, ())
+    now = ring(2, 1, 0, 1)
+    assert worker.met(now, [1, 0]) == [SpreadKept(now, 0, False)]
+    assert worker.spread(now) == [Release(now)]
+    worker.finished(now)
+    assert worker.departed
+
+
+def test_a_joiner_begins_with_the_round_of_the_state_that_it_has() -> None:
+    worker = RingWorker(3, None)
+    assert worker.is_held and worker.freeze()[1] == []
+    meet(worker, 0, 2, 3)
+    now = ring(4, 7, 0, 2, 3)
+    assert worker.enter(4, 7, 3, ()) == (8, [Meet(now)]), "it has no sums of round 6"
+    assert worker.push() == (0, [])
+    assert worker.met(now, [7, 7, 7]) == [StartSum(now, 0)]
+    worker.summed(now, 0, True)
+    worker.complete()
+    assert worker.status().first_incomplete == 8
+    meet(worker, 2, 3)
+    with pytest.raises(ValueError, match="generation 4 at round 8"):
+        worker.resume(4, 8, 2, ())
+    assert worker.resume(5, 8, 2, ()) == [GiveUp(now), Meet(ring(5, 8, 2, 3))]
+
+
+def test_others_are_waited_for_while_a_ring_is_made_and_while_a_round_is_open() -> None:
+    worker = RingWorker(0, FIRST)
+    assert not worker.waits
+    worker.push()
+    assert worker.waits
+    worker.freeze()
+    assert not worker.waits, "for the coordinator"
+    meet(worker, 0, 2)
+    worker.resume(1, 0, 2, ())
+    assert worker.waits and worker.others() == {2: ADDRESS[2]}
