@@ -10,7 +10,6 @@ import contextlib
 import dataclasses
 import queue
 import threading
-import time
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -25,7 +24,18 @@ from dynamix_ps.membership.effects import GoAway, suspicion
 from dynamix_ps.membership.generations import MembershipSettings
 from dynamix_ps.membership.journal import Record
 from dynamix_ps.membership.known_members import Planned
-from dynamix_ps.membership.messages import AskLeave, Enter, Entry, Fence, LeaveAsked, Process, Ready, Resume, Suspect
+from dynamix_ps.membership.messages import (
+    AskLeave,
+    Enter,
+    Entry,
+    Fence,
+    Freeze,
+    LeaveAsked,
+    Process,
+    Ready,
+    Resume,
+    Suspect,
+)
 from dynamix_ps.membership.worker import ForTraining
 from dynamix_ps.rpc.access import ArbitratorAccess
 from dynamix_ps.rpc.member import Member
@@ -119,7 +129,9 @@ class Control:
         self._thread.join(PATIENCE_S)
 
     def access(self) -> ArbitratorAccess:
-        return ArbitratorAccess(f"127.0.0.1:{self.port}", RUN, TOKEN, Timeouts(rpc_s=2.0, lease_s=6.0))
+        return ArbitratorAccess(
+            f"127.0.0.1:{self.port}", RUN, TOKEN, Timeouts(rpc_s=2.0, lease_s=min(self.settings.lease_s, 6.0))
+        )
 
 
 class Job:
@@ -282,7 +294,7 @@ def test_a_request_to_leave_arrives_over_later_connections_and_counts_once(tmp_p
             asks.tell(AskLeave(Process("worker", rank, "first"), request), keep=True)
             job.control.start()
             assert job.asked.get(timeout=PATIENCE_S) == rank
-        asks.tell(AskLeave(Process("worker", 2, "first"), 4))  # it was refused, and is asked once more
+        asks.tell(AskLeave(Process("worker", 2, "first"), 4), keep=True)  # it was refused, and is asked once more
         assert job.asked.get(timeout=PATIENCE_S) == 2
         assert job.asked.empty()
 
@@ -341,11 +353,10 @@ def test_who_is_silent_everywhere_is_lost_after_its_lease_and_hears_it_when_it_i
     with running(tmp_path, workers=3, lease_s=1.0) as job:
 
         def vanish() -> None:
-            stream, watches = job.members[2]._member, [member._watch for member in job.server_members]
+            stream = job.members[2]._member
             stream._access = dataclasses.replace(stream._access, timeouts=Timeouts(rpc_s=2.0, lease_s=NEVER_S))
-            for server, watch in zip(job.servers, watches, strict=True):
+            for server in job.servers:
                 server.missed = frozenset({2})
-                watch._wait_s = 0.1
             wait_for(lambda: 2 in job.replaced, "worker 2 to hear of it", PATIENCE_S)
 
         job.at[2, 10] = vanish
@@ -387,7 +398,8 @@ def test_a_worker_votes_for_a_server_that_answers_and_names_the_one_before_it_as
     sums, lost, there = SumServer(), Process("server", 0, "first"), Process("server", 0, "second")
     plane = RoundWorker(0, [], 3, [sums], lambda number: None)
     member = member_of(plane)
-    member._act(Resume(1, 0, frozenset(), founders=frozenset({Process("worker", 0, "first"), lost})))
+    for message in (Freeze(1), Resume(1, 0, frozenset(), founders=frozenset({Process("worker", 0, "first"), lost}))):
+        member._act(message)
     member._act(Enter(Entry(1, there)))
     sums.die(0, [])
     member._look()
