@@ -29,13 +29,12 @@ class _Plane:
     def __init__(self) -> None:
         self.losses: queue.SimpleQueue[Lost] = queue.SimpleQueue()
         self.missed: frozenset[int] = frozenset()  # ranks of workers that do not answer
-        self.missed_servers: frozenset[int] = frozenset()
 
     def silent(self, quiet_s: float) -> frozenset[int]:
         return self.missed
 
     def silent_servers(self, quiet_s: float) -> frozenset[int]:
-        return self.missed_servers
+        return frozenset()
 
     def next_loss(self, timeout_s: float) -> Lost | None:
         try:
@@ -52,7 +51,6 @@ class SumServer(_Plane):
         self.mu = threading.Lock()
         self.sums: dict[tuple[int, int], _Sum] = {}  # by round and key
         self.generation, self.first_round = 0, 0
-        self.last: tuple[int, frozenset[int]] | None = None  # the round whose answers only these get, before it dies
         self.dead = False
 
     def push(self, key: int, rank: int, number: int, generation: int, expected: int) -> frozenset[int] | None:
@@ -64,10 +62,6 @@ class SumServer(_Plane):
             assert found.expected == expected, f"round {number}: {found.expected} and {expected} parts are expected"
             found.parts.add(rank)
             return frozenset(found.parts) if len(found.parts) == expected else None
-
-    def answers(self, rank: int, number: int) -> bool:
-        """Whether a worker gets the answers of a round that is complete."""
-        return self.last is None or number < self.last[0] or (number == self.last[0] and rank in self.last[1])
 
     def die(self, slot: int, workers: Sequence[RoundWorker]) -> None:
         """As kill -9: nothing of it comes any more, and its connections close."""
@@ -225,7 +219,7 @@ class RoundWorker(_Plane):
         if present is None:
             return
         for worker in self._workers:
-            if worker.rank in present and server.answers(worker.rank, number):
+            if worker.rank in present:
                 worker.receive(key, number, generation, present)
 
     def receive(self, key: int, number: int, generation: int, present: frozenset[int]) -> None:

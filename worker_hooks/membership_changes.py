@@ -44,10 +44,11 @@ class MembershipChanges:
     """Those of one training of an elastic job.
 
     Attributes:
-        votes: what the sums decide.
+        votes: what the sums decide; there from `begin_at` on.
         newcomers: those that follow this worker or another one.
     """
 
+    votes: MembershipVotes
     _handover: Handover | None = None  # what this worker got when it came late
     _sums_of_others: SumTaker | None = None  # which it takes, as it is in no sum yet
     _offered_to_others: Mapping[int, Process] = {}  # as far as it knows by them
@@ -61,8 +62,11 @@ class MembershipChanges:
         self._adapter, self._progress = training.adapter, training.progress
         self._sums.check_announcement = self._check_announcement
         self._rank = self._session.workers.here.start
-        self.votes = MembershipVotes(self._plans.switch, self._session.settings.config.elastic.min_workers or 1)
         self.newcomers: Newcomers[SumGiver] = Newcomers()
+
+    def begin_at(self) -> None:
+        """Training begins, and there are plans."""
+        self.votes = MembershipVotes(self._plans.switch, self._session.settings.config.elastic.min_workers or 1)
 
     def close(self) -> None:
         """The training is over."""

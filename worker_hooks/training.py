@@ -120,6 +120,8 @@ class Training:
         self.data.begin_at(start, self.plans, self._report_reading)
         self.progress.begin_at(start)
         self.plans.begin_at(start, self.data.size)
+        if self.membership is not None:
+            self.membership.begin_at()
         self.loops.begin_at(start.epochs_begun)
         self.observer.begin_at(start, self.data.size)
         self.checkpoints.begin_at(start)

@@ -1,12 +1,15 @@
-"""Workers and servers follow the coordinator over real streams. Their sums are made by threads."""
+"""Workers and servers follow the coordinator over real streams. Their sums are made by threads.
+
+What they decide is tested without threads (tests/unit/membership, tests/models/membership).
+"""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import queue
 import threading
-import time
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -15,30 +18,42 @@ import pytest
 
 from dynamix_ps.arbitrator.coordination import Coordination
 from dynamix_ps.config.schema import Timeouts
+from dynamix_ps.errors import PeerLostError
 from dynamix_ps.membership.coordinator import Coordinator
+from dynamix_ps.membership.effects import GoAway, suspicion
 from dynamix_ps.membership.generations import MembershipSettings
 from dynamix_ps.membership.journal import Record
-from dynamix_ps.membership.messages import AskLeave, Fence, Finish, Freeze, Process, Resume, Status, Suspect
+from dynamix_ps.membership.known_members import Planned
+from dynamix_ps.membership.messages import (
+    AskLeave,
+    Enter,
+    Entry,
+    Fence,
+    Freeze,
+    LeaveAsked,
+    Process,
+    Ready,
+    Resume,
+    Suspect,
+)
+from dynamix_ps.membership.worker import ForTraining
 from dynamix_ps.rpc.access import ArbitratorAccess
 from dynamix_ps.rpc.member import Member
 from dynamix_ps.rpc.server import RpcServer
 from server_hooks.membership import ServerMember
+from tests.launching import wait_for
 from tests.rounds_of_threads import Lost, RoundWorker, SumServer
 from tests.unit.arbitrator.service_bench import Bench, Scripted
-from worker_hooks.membership import member as membership
+from worker_hooks.membership import late_servers
 from worker_hooks.membership.member import WorkerMember
 
 pytestmark = pytest.mark.timeout(60)
 
 RUN, TOKEN = "run-1", "secret"
 PATIENCE_S = 30.0
-
-
-def wait_for(what: Callable[[], object]) -> None:
-    until_s = time.monotonic() + PATIENCE_S
-    while not what():
-        assert time.monotonic() < until_s, "it does not happen"
-        time.sleep(0.005)
+NEVER_S = 3600.0
+NOWHERE = ArbitratorAccess("127.0.0.1:1", RUN, TOKEN, Timeouts())
+EVERYBODY = frozenset(range(4))
 
 
 class Records(list[Record]):
@@ -58,10 +73,13 @@ class Notes:
             self.lines.append({"kind": kind, **fields})
             self.changed.notify_all()
 
-    def wait_for(self, what: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
+    def wait_for(self, kind: str, **fields: Any) -> dict[str, Any]:
+        def is_it(line: dict[str, Any]) -> bool:
+            return line["kind"] == kind and fields.items() <= line.items()
+
         with self.changed:
-            assert self.changed.wait_for(lambda: any(map(what, self.lines)), PATIENCE_S), self.lines
-            return next(line for line in self.lines if what(line))
+            assert self.changed.wait_for(lambda: any(map(is_it, self.lines)), PATIENCE_S), self.lines
+            return next(filter(is_it, self.lines))
 
 
 class Shown(list[tuple[int, int] | str]):
@@ -77,7 +95,7 @@ class Shown(list[tuple[int, int] | str]):
 class Control:
     """A coordinator in a loop of its own, which can be started again at the same port."""
 
-    def __init__(self, folder: Path, settings: MembershipSettings, confirm_s: float = 30.0) -> None:
+    def __init__(self, folder: Path, settings: MembershipSettings) -> None:
         self.settings, self.records, self.notes = settings, Records(), Notes()
         self.lost: list[int] = []
         self.left: list[int] = []
@@ -111,7 +129,9 @@ class Control:
         self._thread.join(PATIENCE_S)
 
     def access(self) -> ArbitratorAccess:
-        return ArbitratorAccess(f"127.0.0.1:{self.port}", RUN, TOKEN, Timeouts(rpc_s=2.0, lease_s=6.0))
+        return ArbitratorAccess(
+            f"127.0.0.1:{self.port}", RUN, TOKEN, Timeouts(rpc_s=2.0, lease_s=min(self.settings.lease_s, 6.0))
+        )
 
 
 class Job:
@@ -121,44 +141,46 @@ class Job:
     """
 
     def __init__(self, control: Control, workers: int, servers: int) -> None:
-        self.control = control
-        self.at: dict[tuple[int, int], Callable[[], None]] = {}
+        self.control, self._founders = control, workers
+        self.at: dict[tuple[int, int], Callable[[], object]] = {}
         self.last: dict[int, int] = {}
-        self.before_it_leaves: Callable[[], object] = lambda: None
         self.asked: queue.SimpleQueue[int] = queue.SimpleQueue()
-        self.servers = [SumServer() for _ in range(servers)]
         self.replaced: dict[int, str] = {}  # by rank
         self.servers_replaced: queue.SimpleQueue[str] = queue.SimpleQueue()
+        self.servers = [SumServer() for _ in range(servers)]
+        self.server_members = [self.serve(slot, "first") for slot in range(servers)]
         self.workers: list[RoundWorker] = []
-        for rank in range(workers):
-            before = lambda number, rank=rank: self.at.get((rank, number), lambda: None)()  # noqa: E731
-            after = lambda number, rank=rank: self._after(rank, number)  # noqa: E731
-            self.workers.append(RoundWorker(rank, self.workers, workers, self.servers, before, after))
-        access = control.access()
-        self.newcomers: list[WorkerMember] = []  # also those that never enter
-        self.members = [
-            WorkerMember(
-                access,
-                Process("worker", rank, f"w{rank}"),
-                worker,
-                workers,
-                lambda rank=rank: self.asked.put(rank),  # type: ignore[misc]
-                self._ends(worker),
-            )
-            for rank, worker in enumerate(self.workers)
-        ]
-        self.server_members = [
-            ServerMember(access, Process("server", slot, f"s{slot}"), server, self.servers_replaced.put)
-            for slot, server in enumerate(self.servers)
-        ]
-        for member in (*self.server_members, *self.members):
-            member.start()
+        self.members = [self.work(rank, "first") for rank in range(workers)]
+
+    def serve(self, slot: int, name: str) -> ServerMember:
+        process = Process("server", slot, name)
+        member = ServerMember(self.control.access(), process, self.servers[slot], self.servers_replaced.put)
+        member.start()
+        return member
+
+    def work(self, rank: int, name: str, late: bool = False) -> WorkerMember:
+        def before(number: int) -> None:
+            self.at.get((rank, number), lambda: None)()
+
+        def follow(word: ForTraining) -> None:
+            if isinstance(word, LeaveAsked):
+                self.asked.put(rank)
+            elif isinstance(word, GoAway) and rank not in self.replaced:
+                self.replaced[rank] = word.reason
+                worker.die()
+
+        worker = RoundWorker(
+            rank, self.workers, self._founders, self.servers, before, lambda number: self._after(rank, number)
+        )
+        process = Process("worker", rank, name)
+        member = WorkerMember(self.control.access(), process, worker, self._founders, follow, late)
+        self.workers.append(worker)
+        member.start()
+        return member
 
     def _after(self, rank: int, number: int) -> bool:
         """What a worker does between two rounds. Returns whether it goes on."""
         left = [other for other, last in self.last.items() if last == number]
-        if rank in left:
-            self.before_it_leaves()
         if left:
             self.members[rank].others_left(left)
         if rank in left:
@@ -167,21 +189,21 @@ class Job:
                 server.losses.put(Lost("worker", rank))  # its connections close
         return rank not in left
 
-    def _ends(self, worker: RoundWorker) -> Callable[[str], None]:
-        def end(reason: str) -> None:
-            if worker.rank not in self.replaced:
-                self.replaced[worker.rank] = reason
-                worker.die()
+    def take_in(self, entering: Process, ranks: list[int], number: int, then: Callable[[Planned], object]) -> None:
+        """These workers take it in before round `number`; `then` in the first one of them."""
 
-        return end
+        def take_in(rank: int) -> None:
+            wait_for(lambda: entering in self.members[rank].offered().values(), f"{entering} to be offered")
+            planned = self.members[rank].take_in([entering])
+            if rank == ranks[0]:
+                then(planned)
 
-    def kill_server(self, slot: int) -> None:
-        """All workers see it."""
-        self.servers[slot].die(slot, self.workers)
+        for rank in ranks:
+            self.at[rank, number] = lambda rank=rank: take_in(rank)  # type: ignore[misc]
 
     def train(self, rounds: int) -> None:
         """Until all that live have done so many rounds."""
-        for worker in self.workers:
+        for worker in list(self.workers):
             worker.train(rounds)
         for worker in self.workers:
             worker.thread.join(PATIENCE_S)
@@ -189,8 +211,7 @@ class Job:
             assert worker.dead or worker.done == last + 1, f"worker {worker.rank} is at round {worker.done}"
 
     def close(self) -> None:
-        everybody = {*self.members, *self.server_members, *self.newcomers}
-        threads = [threading.Thread(target=member.close) for member in everybody]
+        threads = [threading.Thread(target=member.close) for member in (*self.members, *self.server_members)]
         for thread in threads:
             thread.start()
         for thread in threads:
@@ -206,13 +227,16 @@ class Job:
         for worker in living:
             assert worker.history == expected, f"worker {worker.rank}"
 
+    def lost(self) -> list[tuple[str, int]]:
+        return [(line["role"], line["slot"]) for line in self.control.notes.lines if line["kind"] == "lost"]
+
 
 @contextlib.contextmanager
 def running(folder: Path, workers: int = 4, servers: int = 2, **limits: Any) -> Iterator[Job]:
     """A job whose founders have all met."""
     control = Control(folder, MembershipSettings(workers, servers, **{"confirm_s": 30.0, "lease_s": 20.0, **limits}))
     job = Job(control, workers, servers)
-    control.notes.wait_for(lambda line: line["kind"] == "members")
+    control.notes.wait_for("members")
     try:
         yield job
     finally:
@@ -220,44 +244,25 @@ def running(folder: Path, workers: int = 4, servers: int = 2, **limits: Any) -> 
         control.stop()
 
 
+@contextlib.contextmanager
+def launcher(job: Job) -> Iterator[Member]:
+    member = Member(job.control.access(), Process("launcher", 0, "launcher"))
+    member.start()
+    try:
+        yield member
+    finally:
+        member.close()
+
+
 def test_survivors_finish_the_round_without_a_lost_worker(tmp_path: Path) -> None:
     with running(tmp_path) as job:
         job.at[2, 40] = job.workers[2].die  # two servers see it: no third word is needed
         job.train(80)
         job.check(80, {2: 40})
-        lost = job.control.notes.wait_for(lambda line: line["kind"] == "lost")
-        assert (lost["role"], lost["slot"]) == ("worker", 2)
-        after = job.control.notes.wait_for(lambda line: line["kind"] == "members" and len(line["workers"]) == 3)
-        assert (after["workers"], after["round"]) == ([0, 1, 3], 40)
-        assert job.control.lost == [2]
+        job.control.notes.wait_for("members", workers=[0, 1, 3], round=40)
+        assert (job.lost(), job.control.lost) == ([("worker", 2)], [2])
         assert job.replaced.keys() <= {2}, "the others stay"
         assert job.control.shown[-3:] == [(4, 2), "worker", (3, 2)]
-
-
-def test_the_word_of_the_launcher_is_enough(tmp_path: Path) -> None:
-    with running(tmp_path, servers=1) as job:
-        launcher = Member(job.control.access(), Process("launcher", 0, "launcher"))
-        launcher.start()
-
-        def die() -> None:
-            job.workers[3].dead = True
-            launcher.suspect("worker", 3)
-
-        job.at[3, 10] = die
-        job.train(20)
-        job.check(20, {3: 10})
-        launcher.close()
-
-
-def test_several_losses_one_after_the_other_and_at_once(tmp_path: Path) -> None:
-    with running(tmp_path, workers=6) as job:
-        for rank, number in ((5, 10), (1, 30), (2, 30)):
-            job.at[rank, number] = job.workers[rank].die
-        job.train(60)
-        living = [worker for worker in job.workers if not worker.dead]
-        assert len({tuple(worker.history) for worker in living}) == 1
-        assert living[0].history[9] == frozenset(range(6))
-        assert living[0].history[-1] == frozenset({0, 3, 4})
 
 
 def test_a_coordinator_that_was_away_knows_the_members_again(tmp_path: Path) -> None:
@@ -278,205 +283,87 @@ def test_a_worker_leaves_with_a_round_and_no_generation_changes(tmp_path: Path) 
         job.check(80, {2: 41, 0: 61})
         assert [len(job.workers[rank].history) for rank in (2, 0)] == [41, 61]
         assert (job.control.left, job.control.lost) == ([2, 0], [])
-        assert {member._generation for member in job.members} == {1}
-    assert [line["kind"] for line in job.control.notes.lines].count("members") == 1
-    assert not [line for line in job.control.notes.lines if line["kind"] == "lost"]
-
-
-@pytest.mark.parametrize("number", [39, 40, 41])
-def test_a_loss_about_the_last_round_of_a_worker_that_leaves(tmp_path: Path, number: int) -> None:
-    with running(tmp_path, workers=5) as job:
-        job.last = {2: 40}
-        job.at[3, number] = job.workers[3].die
-        job.train(80)
-        job.check(80, {2: 41, 3: number})
-
-
-def test_a_loss_is_decided_on_while_a_worker_that_has_had_its_last_round_still_counts_as_a_member(
-    tmp_path: Path,
-) -> None:
-    with running(tmp_path, workers=5) as job:
-        job.last = {2: 40}
-        job.at[3, 41] = job.workers[3].die  # so the others wait in this round
-        job.before_it_leaves = lambda: job.control.notes.wait_for(lambda line: line.get("workers") == [0, 1, 2, 4])
-        job.train(80)
-        job.check(80, {2: 41, 3: 41})
-
-
-def test_one_that_leaves_and_is_rounds_behind_at_a_loss_ends_and_the_others_go_on(tmp_path: Path) -> None:
-    """Nobody waits for it any more: the answers of its last round come late, over a slow link."""
-    with running(tmp_path, workers=5) as job:
-        job.last, leaver = {2: 40}, job.workers[2]
-        receive = leaver.receive
-        leaver.receive = lambda key, number, *more: None if number == 40 else receive(key, number, *more)  # type: ignore[method-assign]
-        job.at[3, 43] = job.workers[3].die
-        job.train(80)
-        job.check(80, {2: 41, 3: 43})
-        assert "before it had sum 40, with which it leaves; the others are at sum 43" in job.replaced[2]
-        assert job.replaced.keys() <= {2, 3}, "the others stay"
-
-
-def test_after_its_last_round_a_worker_takes_part_in_no_change() -> None:
-    """The others may be rounds ahead of it, so what it would name is no round to make anew."""
-    plane = RoundWorker(0, [], 3, [], lambda number: None)
-    process = Process("worker", 0, "w0")
-    member = WorkerMember(ArbitratorAccess("127.0.0.1:1", RUN, TOKEN, Timeouts()), process, plane, 3)
-    assert member._act(Freeze(1)) == [Status(1, 0)] and plane._frozen
-    member._act(Resume(1, 0, frozenset(), frozenset(), founders=frozenset(member._known.planned.values())))
-    assert not plane._frozen
-    member.others_left([0])
-    assert member._act(Freeze(2)) == [] and not plane._frozen
-    member._act(Resume(2, 5, frozenset(), frozenset()))
-    assert plane._generation == 1
-
-
-def test_a_worker_that_leaves_may_be_lost_before(tmp_path: Path) -> None:
-    with running(tmp_path) as job:
-        job.last = {2: 40}
-        job.at[2, 40] = job.workers[2].die
-        job.train(80)
-        job.check(80, {2: 40})
-
-
-def test_the_launcher_asks_a_worker_to_leave(tmp_path: Path) -> None:
-    with running(tmp_path) as job:
-        launcher = Member(job.control.access(), Process("launcher", 0, "launcher"))
-        launcher.start()
-        for request, rank in enumerate((7, 2), 1):  # there is no worker 7
-            launcher.keep_telling(AskLeave(Process("worker", rank, f"w{rank}"), request))
-        assert job.asked.get(timeout=PATIENCE_S) == 2
-        assert job.asked.empty()
-        launcher.close()
+    assert [line["kind"] for line in job.control.notes.lines] == ["members"]
 
 
 def test_a_request_to_leave_arrives_over_later_connections_and_counts_once(tmp_path: Path) -> None:
-    with running(tmp_path) as job:
-        launcher = Member(job.control.access(), Process("launcher", 0, "launcher"))
-        launcher.start()
-        for request, rank in enumerate((2, 1), 1):
+    with running(tmp_path) as job, launcher(job) as asks:
+        asks.tell(AskLeave(Process("worker", 7, "first"), 1), keep=True)  # there is none
+        for request, rank in enumerate((2, 1), 2):
             job.control.stop()  # so nobody has a connection
-            launcher.keep_telling(AskLeave(Process("worker", rank, f"w{rank}"), request))
+            asks.tell(AskLeave(Process("worker", rank, "first"), request), keep=True)
             job.control.start()
             assert job.asked.get(timeout=PATIENCE_S) == rank
-        launcher.keep_telling(AskLeave(Process("worker", 2, "w2"), 3))  # it was refused, and is asked once more
+        asks.tell(AskLeave(Process("worker", 2, "first"), 4), keep=True)  # it was refused, and is asked once more
         assert job.asked.get(timeout=PATIENCE_S) == 2
         assert job.asked.empty()
-        launcher.close()
 
 
-def test_who_has_left_is_not_lost(tmp_path: Path) -> None:
-    with running(tmp_path) as job:
-        job.train(5)
-        for member in job.members:
-            member.close()
-        for worker in job.workers:
-            worker.die()
-        job.control.notes.wait_for(lambda line: line["kind"] == "members")
-    assert [line for line in job.control.notes.lines if line["kind"] == "lost"] == []
-    assert not job.replaced
-
-
-def test_the_others_sum_what_a_lost_server_had(tmp_path: Path) -> None:
+def test_a_server_and_a_worker_enter_in_the_places_of_lost_ones(tmp_path: Path) -> None:
     with running(tmp_path, servers=3) as job:
-        job.at[2, 40] = lambda: job.kill_server(1)
-        job.at[0, 80] = lambda: job.kill_server(0)
-        job.train(120)
-        job.check(120, {})
-        after = job.control.notes.wait_for(lambda line: line["kind"] == "members" and line["servers"] == [2])
-        assert after["workers"] == [0, 1, 2, 3]
-        lost = [line for line in job.control.notes.lines if line["kind"] == "lost"]
-        assert [(line["role"], line["slot"]) for line in lost] == [("server", 1), ("server", 0)]
-        assert (job.control.lost, job.replaced) == ([], {}), "no worker is lost"
+        lost_server, server, worker = job.servers[1], Process("server", 1, "second"), Process("worker", 2, "second")
 
+        def kill_server() -> None:
+            lost_server.die(1, job.workers)
 
-def test_who_lacks_a_sum_that_died_with_its_server_ends_and_the_others_go_on(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(membership, "_LAST_ANSWERS_S", 0.1)
-    with running(tmp_path, servers=3) as job:
-        job.servers[1].last = (20, frozenset({0, 1}))
-        job.at[0, 21] = lambda: job.kill_server(1)  # it has completed round 20
-        job.train(60)
-        job.check(60, {2: 21, 3: 21})
-        assert job.replaced == dict.fromkeys((2, 3), "it lacks part of a sum that only server 1 had, which is lost")
+        def serve() -> None:
+            job.servers[1] = SumServer()
+            job.server_members.append(job.serve(1, "second"))
 
+        def work() -> None:
+            job.members.append(job.work(2, "second", late=True))
 
-@pytest.mark.slow
-def test_a_server_that_gives_no_sign_of_life_is_lost_when_its_lease_is_over(tmp_path: Path) -> None:
-    with running(tmp_path, servers=3, lease_s=3.0) as job:
+        def begin(planned: Planned) -> None:
+            job.workers[-1].history = list(job.workers[0].history)
+            job.members[-1].begin(planned, 70)
+            job.workers[-1].train(90)
 
-        def stop() -> None:  # none of its connections closes
-            job.server_members[1].close()
-            with job.servers[1].mu:
-                job.servers[1].dead = True
-            for worker in job.workers:
-                worker.missed_servers = frozenset({1})
-
-        job.at[2, 40] = stop
-        job.train(80)
-        job.check(80, {})
-        lost = job.control.notes.wait_for(lambda line: line["kind"] == "lost")
-        assert (lost["role"], lost["slot"], lost["reason"]) == ("server", 1, "its lease ran out while others waited")
-        assert (job.control.lost, job.replaced) == ([], {}), "no worker is lost"
+        job.at[0, 20], job.at[0, 30] = kill_server, serve
+        job.take_in(server, [0, 1, 2, 3], 40, then=lambda planned: None)
+        job.at[2, 50], job.at[0, 60] = job.workers[2].die, work
+        job.take_in(worker, [0, 1, 3], 70, then=begin)
+        job.train(90)
+        histories = {tuple(one.history) for one in job.workers if not one.dead}
+        assert histories == {(EVERYBODY,) * 50 + (EVERYBODY - {2},) * 20 + (EVERYBODY,) * 20}
+        summed = {number for number, _ in job.servers[1].sums}
+        assert summed == set(range(40, 90)), "a key of every round, and of none before"
+        assert job.replaced.keys() <= {2}, "the others stay"
 
 
 def test_a_server_that_counts_as_lost_hears_of_it_at_once_or_when_it_is_back(tmp_path: Path) -> None:
-    with running(tmp_path, servers=3) as job:
-        launcher = Member(job.control.access(), Process("launcher", 0, "launcher"))
-        launcher.start()
-        launcher.suspect("server", 2)
-        job.control.notes.wait_for(lambda line: line["kind"] == "members" and line["servers"] == [0, 1])
-        launcher.close()
-        assert job.servers_replaced.get(timeout=PATIENCE_S) == "server 2 (s2) counts as lost: it has exited"
+    """The word of the launcher is enough, and names the one that is there: said by the slot alone, it is said once."""
+    with running(tmp_path, servers=3) as job, launcher(job) as says:
+        says.follow(suspicion(Process("server", 2, "")))
+        assert job.servers_replaced.get(timeout=PATIENCE_S) == "server 2 (first) counts as lost: it has exited"
         job.server_members[2].close()
-        heard: queue.SimpleQueue[str] = queue.SimpleQueue()
-        again = ServerMember(job.control.access(), Process("server", 2, "s2"), SumServer(), heard.put)
-        again.start()
-        assert heard.get(timeout=PATIENCE_S) == "server 2 (s2) was replaced in generation 2"
-        again.close()
-
-
-def test_a_loss_that_is_told_again_is_not_that_of_who_has_come_since(tmp_path: Path) -> None:
-    """A role tells its suspicions again on every new connection."""
-    with running(tmp_path, servers=3) as job:
-        launcher = Member(job.control.access(), Process("launcher", 0, "launcher"))
-        launcher.start()
-        launcher.suspect("server", 1)
-        job.control.notes.wait_for(lambda line: line["kind"] == "members" and line["servers"] == [0, 2])
-        again = ServerMember(job.control.access(), Process("server", 1, "s1b"), SumServer(), job.servers_replaced.put)
-        again.start()
-        wait_for(lambda: Process("server", 1, "s1b") in job.members[0].entries().values())
+        job.server_members.append(job.serve(2, "first"))
+        assert job.servers_replaced.get(timeout=PATIENCE_S) == "server 2 (first) was replaced in generation 2"
+        job.server_members.append(job.serve(2, "second"))
+        second = Process("server", 2, "second")
+        wait_for(lambda: second in job.members[0].offered().values(), "the second one to be offered")
         job.control.stop()
         job.control.start()
-        launcher.suspect("worker", 3, "w3")
-        job.control.notes.wait_for(lambda line: line["kind"] == "members" and line["workers"] == [0, 1, 2])
-        launcher.close()
-        again.close()
-    lost = [(line["role"], line["incarnation"]) for line in job.control.notes.lines if line["kind"] == "lost"]
-    assert lost == [("server", "s1"), ("worker", "w3")]
+        says.follow(suspicion(Process("worker", 3, "first")))
+        job.control.notes.wait_for("members", workers=[0, 1, 2])
+        assert job.lost() == [("server", 2), ("worker", 3)]
 
 
-def test_a_server_names_the_worker_whose_connection_it_was() -> None:
-    """A newcomer in the place of that worker may be told of before the closed connection is looked at."""
-    plane, lost, there = SumServer(), Process("worker", 2, "w2"), Process("worker", 2, "w2b")
-    member = ServerMember(ArbitratorAccess("127.0.0.1:1", RUN, TOKEN, Timeouts()), Process("server", 0, "s0"), plane)
-    member._act(Fence(1, 0, frozenset(), frozenset({lost})))
-    plane.losses.put(Lost("worker", 2))
-    member._act(Fence(1, 0, frozenset({lost}), frozenset({there})))
-    assert member._member._kept == [Suspect(lost)]
+def test_who_is_silent_everywhere_is_lost_after_its_lease_and_hears_it_when_it_is_back(tmp_path: Path) -> None:
+    """Its connections stay open."""
+    with running(tmp_path, workers=3, lease_s=1.0) as job:
 
+        def vanish() -> None:
+            stream = job.members[2]._member
+            stream._access = dataclasses.replace(stream._access, timeouts=Timeouts(rpc_s=2.0, lease_s=NEVER_S))
+            for server in job.servers:
+                server.missed = frozenset({2})
+            wait_for(lambda: 2 in job.replaced, "worker 2 to hear of it", PATIENCE_S)
 
-def test_a_worker_names_the_server_whose_connection_it_was() -> None:
-    """The next server in its place may have answered before the closed connection is looked at."""
-    plane, lost, there = (
-        RoundWorker(0, [], 3, [], lambda number: None),
-        *(Process("server", 1, s) for s in ("s1", "s1b")),
-    )
-    member = WorkerMember(ArbitratorAccess("127.0.0.1:1", RUN, TOKEN, Timeouts()), Process("worker", 0, "w0"), plane, 3)
-    member._known.place([lost])
-    plane.losses.put(Lost("server", 1))
-    member._met(there)
-    assert member._member._kept == [Suspect(lost)]
+        job.at[2, 10] = vanish
+        job.train(30)
+        job.check(30, {2: 10})
+        assert job.lost() == [("worker", 2)]
+        assert job.replaced == {2: "worker 2 (first) counts as lost: its lease ran out while others waited"}
 
 
 def test_too_few_workers_wait_and_then_make_the_rounds_at_hand(tmp_path: Path) -> None:
@@ -489,17 +376,73 @@ def test_too_few_workers_wait_and_then_make_the_rounds_at_hand(tmp_path: Path) -
         assert notes[short:] == [("short_of_workers", 3), ("finishing", 3), ("members", [0, 1, 3])]
 
 
-def test_a_worker_hears_that_it_is_to_finish_and_a_newcomer_without_state_ends() -> None:
-    process, told = Process("worker", 0, "w0"), []
-    for late in (False, True):
-        member = WorkerMember(
-            ArbitratorAccess("127.0.0.1:1", RUN, TOKEN, Timeouts()),
-            process,
-            RoundWorker(0, [], 3, [], lambda number: None),
-            3,
-            finish=lambda why: told.append(("finish", why)),
-            replaced=lambda why: told.append(("replaced", why)),
-            late=late,
-        )
-        member._act(Finish("2 workers are left"))
-    assert told == [("finish", "2 workers are left"), ("replaced", "2 workers are left")]
+# Without a coordinator.
+
+
+def member_of(plane: RoundWorker, late: bool = False) -> WorkerMember:
+    return WorkerMember(NOWHERE, Process("worker", plane.rank, "first"), plane, 3, pytest.fail, late)
+
+
+def test_a_server_names_the_worker_whose_connection_it_was() -> None:
+    """A newcomer in the place of that worker may be told of before the closed connection is looked at."""
+    plane, lost, there = SumServer(), Process("worker", 2, "first"), Process("worker", 2, "second")
+    member = ServerMember(NOWHERE, Process("server", 0, "first"), plane)
+    member._act(Fence(1, 0, frozenset(), frozenset({lost})))
+    plane.losses.put(Lost("worker", 2))
+    member._act(Fence(1, 0, frozenset({lost}), frozenset({there})))
+    assert member._member._kept == [Suspect(lost)]
+
+
+def test_a_worker_votes_for_a_server_that_answers_and_names_the_one_before_it_as_lost() -> None:
+    """It may have answered before the closed connection is looked at."""
+    sums, lost, there = SumServer(), Process("server", 0, "first"), Process("server", 0, "second")
+    plane = RoundWorker(0, [], 3, [sums], lambda number: None)
+    member = member_of(plane)
+    for message in (Freeze(1), Resume(1, 0, frozenset(), founders=frozenset({Process("worker", 0, "first"), lost}))):
+        member._act(message)
+    member._act(Enter(Entry(1, there)))
+    sums.die(0, [])
+    member._look()
+    assert (member.offered(), member._member._kept) == ({}, [])
+    plane.losses.put(Lost("server", 0))
+    sums.dead = False
+    member._look()
+    assert (member.offered(), member._member._kept) == ({1: there}, [Suspect(lost)])
+
+
+def test_a_newcomer_begins_when_it_has_heard_of_the_generation_that_the_others_are_in() -> None:
+    """They may give it the state sooner than the coordinator tells it."""
+    plane = RoundWorker(2, [], 0, [], lambda number: None)
+    member = member_of(plane, late=True)
+    began = threading.Thread(target=member.begin, args=(Planned([Process("worker", 2, "first")], [], 3), 7))
+    began.start()
+    wait_for(lambda: member._happened._waiters or not began.is_alive(), "it to wait")  # type: ignore[attr-defined]
+    member._act(Resume(3, 5, frozenset()))
+    began.join(PATIENCE_S)
+    assert plane.done == 7
+    assert member._member._kept == [Ready()], "the coordinator must know, also if a connection is lost"
+
+
+def test_a_newcomer_does_not_begin_without_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    sums = SumServer()
+    plane = RoundWorker(2, [], 0, [sums], lambda number: None)
+    member = member_of(plane, late=True)
+    member._act(Resume(3, 5, frozenset()))
+    planned = Planned([Process("worker", 2, "first")], [Process("server", 0, "first")], 2)
+    with pytest.raises(PeerLostError, match="workers were lost while"):
+        member.begin(planned, 7)
+    sums.dead = True
+    monkeypatch.setattr(late_servers, "_MEET_S", 0.0)
+    with pytest.raises(PeerLostError, match=r"server 0 \(first\) has not answered"):
+        member_of(plane, late=True).begin(planned, 7)
+
+
+def test_a_newcomer_that_has_not_entered_ends_without_waiting_for_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    plane = RoundWorker(2, [], 0, [], lambda number: None)
+    monkeypatch.setattr(plane, "depart", lambda over: pytest.fail("it waits for others"))
+    member, told = member_of(plane, late=True), []
+    monkeypatch.setattr(member._member, "close", told.append)
+    monkeypatch.setattr(member._watch, "close", lambda: None)
+    member.close()
+    member.close()
+    assert told == [None], "once"

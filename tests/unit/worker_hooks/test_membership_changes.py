@@ -14,7 +14,7 @@ import pytest
 from dynamix_ps.errors import TrainingError
 from dynamix_ps.membership.messages import Process
 from dynamix_ps.messages import Plan
-from tests.unit.worker_hooks.test_entering import HANDOVER
+from tests.unit.worker_hooks.test_arrival import HANDOVER
 from worker_hooks.membership.member_process import MemberProcess
 from worker_hooks.membership_changes import MembershipChanges
 from worker_hooks.sampling.sampler import Cursor
@@ -43,7 +43,8 @@ def neighbours(rank: int = 0, leads: bool = True, followed: bool = True) -> Any:
 def changes(training: Any, followed: set[Process] = frozenset()) -> MembershipChanges:  # type: ignore[assignment]
     """`followed`: newcomers that follow another worker."""
     part = MembershipChanges(training)
-    part._followed = set(followed)
+    part.begin_at()
+    part.newcomers.take_over(followed)
     return part
 
 
@@ -73,7 +74,7 @@ def test_who_follows_learns_the_plan_and_the_offers_behind_each_sum() -> None:
     training = neighbours()
     training.session.member.offered.return_value, training.plans.switch.held = offered, plan
     leader = changes(training)
-    leader.givers = {NEWCOMER: giver}
+    leader.newcomers.here = {NEWCOMER: giver}
     leader.tell_followers()
     note = json.loads(json.dumps(giver.note.call_args.args[0]))
     training = neighbours(rank=2)
@@ -93,7 +94,7 @@ def test_where_nobody_follows_all_vote_at_once(followed: bool, vote: int) -> Non
 def test_the_one_that_leads_gives_the_state_and_nobody_else(leads: bool) -> None:
     training = neighbours(leads=leads, followed=False)
     part = changes(training)
-    part.entries.decide(50, 1, {1: replace(NEWCOMER, incarnation="b")})
+    part.votes.entries.decide(50, 1, {1: replace(NEWCOMER, incarnation="b")})
     part.admit(50)
     training.session.member.take_in.assert_called_once()
     assert training.session.member.give_state.called is leads
@@ -143,14 +144,14 @@ def entering(steps: int, sums: int) -> tuple[Any, MembershipChanges]:
     training.session.member.is_among.return_value = True
     part = changes(training)
     part._sums_of_others = Mock(entry=lambda: told)
-    part.entries.decide(50, 1, {1: NEWCOMER})
+    part.votes.entries.decide(50, 1, {1: NEWCOMER})
     return training, part
 
 
 def test_who_enters_is_in_the_sums_and_knows_who_follows_another_one() -> None:
     training, part = entering(HANDOVER.steps, HANDOVER.sums_made)
     part.admit(50)
-    assert not training.sums.follows and part._followed == {OTHER}
+    assert not training.sums.follows and part.newcomers.elsewhere == {OTHER}
     training.session.comm.follow.assert_called_once_with(None)
     training.session.member.begin.assert_called_once_with(HANDOVER.planned, HANDOVER.round)
     assert training.session.entered.call_args.args[:2] == ((2,), 50)

@@ -1,0 +1,257 @@
+"""What a worker does in changes of membership: events in, effects out."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any
+
+import pytest
+
+from dynamix_ps.membership.effects import GoAway, Tell
+from dynamix_ps.membership.known_members import Planned
+from dynamix_ps.membership.messages import (
+    Ended,
+    Enter,
+    Entry,
+    Finish,
+    Freeze,
+    Leave,
+    LeaveAsked,
+    Process,
+    Ready,
+    Refused,
+    Resume,
+    Status,
+    Suspect,
+)
+from dynamix_ps.membership.worker import Worker
+from tests.unit.membership.sums import NotedSums
+
+W = [Process("worker", slot, "first", f"h:{slot}") for slot in range(4)]
+S = [Process("server", slot, "first") for slot in range(3)]
+ME = W[0]
+AGAIN = {process: Process(process.role, process.slot, "second") for process in (*W, *S)}  # others in their places
+MUST_COME_AGAIN = "must be started again"
+
+
+def decision(
+    generation: int, first_round: int, gone: Collection[Process] = (), without_state: Collection[Process] = ()
+) -> Resume:
+    return Resume(generation, first_round, frozenset(gone), frozenset(without_state), frozenset((*W, *S)))
+
+
+@pytest.fixture
+def sums() -> NotedSums:
+    return NotedSums()
+
+
+@pytest.fixture
+def worker(sums: NotedSums) -> Worker:
+    """In round 5 of generation 1."""
+    one = Worker(ME, sums, len(W))
+    one.on_message(decision(1, 0), 0.0)
+    sums.told.clear()
+    return one
+
+
+@pytest.fixture
+def late(sums: NotedSums) -> Worker:
+    """One in the place of worker 3, which has heard of generation 1."""
+    one = Worker(AGAIN[W[3]], sums, len(W), late=True)
+    one.on_message(decision(1, 0), 0.0)
+    return one
+
+
+def hear(worker: Worker, *messages: Any) -> list[Any]:
+    return [effect for message in messages for effect in worker.on_message(message, 0.0)]
+
+
+# Losses.
+
+
+def test_it_names_its_round_and_goes_on_with_those_that_are_left(worker: Worker, sums: NotedSums) -> None:
+    assert hear(worker, Freeze(2)) == [Tell(Status(2, 5))]
+    assert hear(worker, decision(2, 5, [W[2], S[1]])) == []
+    assert sums.told == ["freeze", ("meet", [0, 1, 3]), ("resume", 2, 5, 3, [1])]
+    assert worker.generation == 2
+
+
+def test_a_decision_that_is_repeated_or_older_only_tells_of_entries(worker: Worker, sums: NotedSums) -> None:
+    again = Resume(1, 0, frozenset(), entries=(Entry(1, AGAIN[W[3]]),))
+    assert hear(worker, again) == [] and sums.told == []
+    assert worker.offered() == {1: AGAIN[W[3]]}
+
+
+def test_who_is_refused_ends(worker: Worker, sums: NotedSums) -> None:
+    (end,) = hear(worker, decision(2, 5, without_state=[ME]))
+    assert isinstance(end, GoAway) and MUST_COME_AGAIN in end.reason and sums.told == []
+
+
+def test_it_ends_without_a_server_that_all_have_met(worker: Worker, sums: NotedSums) -> None:
+    hear(worker, Enter(Entry(1, AGAIN[S[1]])))
+    assert hear(worker, decision(2, 5, S)) == [GoAway("no server is left that has met all workers")]
+    assert sums.told == []
+
+
+def test_who_leaves_and_is_rounds_behind_ends(worker: Worker, sums: NotedSums) -> None:
+    """Nobody waits for it any more: the answers of its last round come late, over a slow link."""
+    assert hear(worker, Freeze(2), decision(2, 6, [W[3]])) == [Tell(Status(2, 5))], "one round behind it goes on"
+    (end,) = hear(worker, decision(3, 7, [W[3]]))
+    assert "before it had sum 5, with which it leaves; the others are at sum 7" in end.reason
+
+
+def test_who_lacks_a_sum_that_only_a_lost_server_had_ends_when_nothing_is_on_its_way(
+    worker: Worker, sums: NotedSums
+) -> None:
+    sums.lacks = frozenset({0, 1})
+    assert worker.on_time(100.0) == [], "none is lost"
+    worker.on_message(decision(2, 5, [S[1]]), 100.0)
+    assert worker.on_time(100.9) == []
+    assert worker.on_time(101.1) == [GoAway("it lacks part of a sum that only server 1 had, which is lost")]
+    sums.lacks = frozenset({0})
+    assert worker.on_time(101.1) == []
+
+
+def test_a_connection_that_closes_names_who_was_there(worker: Worker) -> None:
+    assert worker.on_closed("server", 1) == [Tell(Suspect(S[1]), keep=True)]
+    worker.met(AGAIN[S[1]])
+    assert worker.on_closed("server", 1) == [Tell(Suspect(AGAIN[S[1]]), keep=True)]
+    assert worker.on_closed("server", 7) == [Tell(Suspect(Process("server", 7, "")))], "told once"
+    assert worker.on_closed("worker", 2) == [Tell(Suspect(W[2]), keep=True)]
+    assert worker.on_closed("worker", 7) == worker.on_closed("scheduler", 0) == []
+
+
+def test_a_newcomer_does_not_tell_of_servers_before_it_knows_which_they_are(sums: NotedSums) -> None:
+    late = Worker(AGAIN[W[3]], sums, len(W), late=True)
+    assert late.on_closed("server", 1) == []
+    late.met(S[1])
+    assert late.on_closed("server", 1) == [Tell(Suspect(S[1]), keep=True)]
+
+
+def test_it_waits_for_members_alone(worker: Worker) -> None:
+    worker.others_left([3])
+    hear(worker, decision(2, 5, [W[2], S[1]]))
+    assert worker.waits_for({1, 2, 3}, {0, 1}) == {W[1], S[0]}
+
+
+# Its own end.
+
+
+def test_who_has_left_takes_part_in_no_change(worker: Worker, sums: NotedSums) -> None:
+    """The others may be rounds ahead of it, so what it would name is no round to make anew."""
+    worker.others_left([0])
+    assert hear(worker, decision(1, 0)) == [] and not worker.passed, "a decision that is repeated begins no change"
+    assert hear(worker, Freeze(2), decision(2, 9)) == [] and worker.passed
+    assert sums.told == [] and worker.generation == 1
+    worker.depart()
+    assert worker.need_not_stay and worker.last_word(departed=False) == Leave()
+
+
+def test_who_leaves_stays_for_those_that_need_its_last_round(worker: Worker) -> None:
+    worker.others_left([0])
+    worker.depart()
+    assert not worker.need_not_stay and worker.last_word(departed=True) == Leave()
+
+
+@pytest.mark.parametrize("made", [0, 1], ids=["of the decision", "and another one"])
+def test_who_has_named_the_round_after_its_last_one_is_lost_so_that_all_hear_of_it(
+    worker: Worker, sums: NotedSums, made: int
+) -> None:
+    """Nobody may count on it without knowing that it is gone. A round after the decision tells all."""
+    hear(worker, Freeze(2), decision(2, 5, [W[3]]))
+    sums.at += made
+    worker.others_left([0])
+    worker.depart()
+    assert worker.need_not_stay is (made == 0)
+    assert worker.last_word(departed=bool(made)) == (Leave() if made else Suspect(ME))
+
+
+def test_it_hears_nothing_that_ends_it_after_its_last_word(worker: Worker, sums: NotedSums) -> None:
+    hear(worker, decision(2, 5, [S[1]]))
+    worker.last_word(departed=True)
+    sums.lacks = frozenset({1})
+    assert hear(worker, Refused(2, "replaced"), Ended("over")) == worker.on_time(9.0) == []
+
+
+def test_a_newcomer_that_has_not_entered_ends_without_a_word_or_a_checkpoint(late: Worker) -> None:
+    """Nobody counts on it, and it has no state."""
+    assert hear(late, Finish("too few are left")) == [GoAway("too few are left")]
+    late.depart()
+    assert late.last_word(departed=True) is None
+
+
+def test_what_training_is_to_do_is_told_to_it(worker: Worker) -> None:
+    assert hear(worker, Finish("too few are left")) == [Finish("too few are left")]
+    assert hear(worker, LeaveAsked(1), LeaveAsked(1), LeaveAsked(2)) == [LeaveAsked(1), LeaveAsked(2)], "each once"
+    assert hear(worker, Refused(2, "replaced"), Ended("over")) == [GoAway("replaced"), GoAway("over")]
+
+
+# Who comes and who leaves.
+
+
+def test_those_that_stay_expect_each_other_and_who_leaves_expects_nobody(worker: Worker, sums: NotedSums) -> None:
+    worker.others_left([1])
+    assert sums.told == [("meet", [0, 2, 3]), ("expect", 3)]
+    hear(worker, decision(2, 5, [W[3]]))
+    assert sums.told[2:] == [("meet", [0, 1, 2], [1]), ("resume", 2, 5, 2, [])], "others may lack its last round"
+    worker.others_left([0])
+    assert len(sums.told) == 4
+
+
+def test_a_worker_in_the_place_of_one_that_has_left_is_in_the_coming_round(worker: Worker, sums: NotedSums) -> None:
+    worker.others_left([3])
+    planned = worker.take_in([AGAIN[W[3]]])
+    assert sums.told[-2:] == [("meet", [0, 1, 2, 3]), ("expect", 4)]
+    assert (sorted(planned.workers), sorted(planned.servers), planned.generation) == ([*W[:3], AGAIN[W[3]]], S, 1)
+
+
+def test_who_had_no_state_at_a_decision_is_in_no_round_whatever_was_voted(worker: Worker, sums: NotedSums) -> None:
+    """Who would have given it the state may be lost."""
+    newcomer = AGAIN[W[3]]
+    hear(worker, decision(2, 5, [W[3]], [newcomer]), decision(3, 6, [W[3], W[2]]))
+    assert sorted(worker.take_in([newcomer]).workers) == W[:2]
+
+
+def test_a_worker_votes_for_a_server_when_it_has_met_it(worker: Worker, sums: NotedSums) -> None:
+    hear(worker, *(Enter(Entry(at, AGAIN[one])) for at, one in enumerate((W[3], S[1], W[2]), 1)))
+    assert (list(worker.offered()), worker.not_met()) == ([1], [AGAIN[S[1]]])
+    worker.met(AGAIN[S[1]])
+    assert (list(worker.offered()), worker.not_met()) == ([1, 2, 3], [])
+    hear(worker, decision(2, 5, [S[1], S[2]]))
+    assert worker.known.lost == {1, 2}, "it has no keys by that"
+    worker.take_in([AGAIN[S[1]]])
+    assert ("use_servers_without", [2]) in sums.told
+
+
+def test_a_server_that_is_lost_before_it_was_met_holds_up_no_vote(worker: Worker) -> None:
+    hear(worker, Enter(Entry(1, AGAIN[S[1]])), decision(2, 5, [S[1], AGAIN[S[1]]]))
+    assert worker.offered() == {1: AGAIN[S[1]]}
+
+
+def test_a_newcomer_begins_with_the_others_and_names_no_round_that_it_cannot_have(
+    late: Worker, sums: NotedSums
+) -> None:
+    assert hear(late, Freeze(1)) == [Tell(Status(1, None))] and sums.told == []
+    assert late.has_heard_of(1) and not late.has_heard_of(2)
+    planned = Planned([*W[:3], late.known.own], [S[0], AGAIN[S[1]]], 1)
+    assert late.begin(planned, 7) == [Tell(Ready(), keep=True)]
+    assert sums.told == [("meet", [0, 1, 2, 3]), ("enter", 1, 7, 4, [])]
+    sums.at = 7
+    assert hear(late, Freeze(2)) == [Tell(Status(2, None))]
+    sums.at = 8
+    assert hear(late, Freeze(3)) == [Tell(Status(3, 8))]
+
+
+@pytest.mark.parametrize("generation", [1, 3], ids=["of an older decision", "of one that it has not heard of"])
+def test_a_state_of_another_decision_is_not_taken(late: Worker, sums: NotedSums, generation: int) -> None:
+    hear(late, decision(2, 5, [W[3]]))
+    (end,) = late.begin(Planned([ME, late.known.own], [], generation), 7)
+    assert MUST_COME_AGAIN in end.reason and sums.told == []
+
+
+def test_a_newcomer_does_not_begin_while_a_decision_is_under_way(late: Worker, sums: NotedSums) -> None:
+    """It has named no round in it, so the others go on without it."""
+    hear(late, Freeze(2))
+    assert late.has_heard_of(2)
+    (end,) = late.begin(Planned([ME, late.known.own], [], 1), 7)
+    assert MUST_COME_AGAIN in end.reason and sums.told == []
