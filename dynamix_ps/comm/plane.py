@@ -7,11 +7,12 @@ BytePS, and `comm/ring/elastic.py` the one of a worker for a ring.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
 from dynamix_ps.config import variables
+from dynamix_ps.membership.sums import FencedSums, Sums
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,15 +28,6 @@ class PeerFailure:
     rank: int
 
 
-class SumProgress(Protocol):
-    """How far the sums of a worker are."""
-
-    @property
-    def first_incomplete(self) -> int:
-        """The first round that is not complete."""
-        ...
-
-
 class Plane(Protocol):
     """What workers and servers have in common."""
 
@@ -48,42 +40,12 @@ class Plane(Protocol):
         ...
 
 
-class WorkerPlane(Plane, Protocol):
+class WorkerPlane(Plane, Sums, Protocol):
     """The sums of a worker."""
 
     @property
     def address(self) -> str:
         """The address at which others reach this worker in a change; empty: they need none."""
-        ...
-
-    def meet(self, addresses: Mapping[int, str], leaving: Collection[int] = ()) -> None:
-        """The members from the next `resume`, `expect` or `enter` on, with this worker: the `address` of each by rank.
-
-        `leaving`: members whose last round is complete on this worker, and perhaps not on others.
-        """
-        ...
-
-    def freeze(self) -> SumProgress:
-        """No round completes from now on, until `resume`."""
-        ...
-
-    def status(self) -> SumProgress:
-        """How far the sums are."""
-        ...
-
-    def resume(self, generation: int, round_number: int, contributions: int, lost_servers: Collection[int]) -> None:
-        """Go on with so many workers, over the servers that are not lost.
-
-        `round_number` is their first round. Workers that are in this round send their gradients again.
-        """
-        ...
-
-    def unanswered(self) -> frozenset[int]:
-        """Servers that have a part of the first incomplete round and have not answered."""
-        ...
-
-    def use_servers_without(self, lost_servers: Collection[int]) -> None:
-        """From the next round on, all servers except these have keys. Called between two rounds."""
         ...
 
     def answers(self, server: int, limit_s: float) -> bool:
@@ -94,10 +56,6 @@ class WorkerPlane(Plane, Protocol):
         """Servers that owe an answer and give no sign of life for `quiet_s`. Call this more often than that."""
         ...
 
-    def expect(self, contributions: int) -> None:
-        """From the next round on so many workers contribute. Called between two rounds."""
-        ...
-
     def depart(self, over: Callable[[], bool]) -> bool:
         """This worker has completed its last round: wait until no other worker needs it, or until `over` says so.
 
@@ -105,21 +63,9 @@ class WorkerPlane(Plane, Protocol):
         """
         ...
 
-    def enter(self, generation: int, round_number: int, contributions: int, lost_servers: Collection[int]) -> int:
-        """Begin the first round of a joiner, with so many workers. Called after `meet`, before its first push.
 
-        Returns the first round that the joiner may name in a change: others may lack sums of earlier rounds, which the
-        joiner does not have.
-        """
-        ...
-
-
-class ServerPlane(Plane, Protocol):
+class ServerPlane(Plane, FencedSums, Protocol):
     """The sums of a server."""
-
-    def fence(self, generation: int, round_number: int) -> None:
-        """From `round_number` on, accept only `generation` and later ones. Drops all parts of these rounds."""
-        ...
 
 
 def is_elastic(environ: Mapping[str, str] = os.environ) -> bool:

@@ -10,6 +10,7 @@ In reading order:
     generations    from a confirmed loss to the decision that all follow
     coordinator    the coordinator: generations, and who comes and leaves
     effects        what follows from an event in a worker or server
+    sums           what decisions need of sums
     known_members  the members as one worker knows them
     worker         what a worker does: freeze, resume, take others in, begin, leave
     ring_worker    its rounds where the sums are made in a ring

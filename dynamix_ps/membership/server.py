@@ -7,18 +7,13 @@ makes void, and says who cannot be reached.
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import Protocol, TypeAlias
+from typing import TypeAlias
 
 from dynamix_ps.membership.effects import GoAway, Tell, suspicion
 from dynamix_ps.membership.messages import Fence, Fenced, FromCoordinator, Process, Processes, Refused
+from dynamix_ps.membership.sums import FencedSums
 
 Effects: TypeAlias = list[Tell | GoAway]
-
-
-class FencedSums(Protocol):
-    """The part of dynamix_ps/comm/plane.py that decisions need."""
-
-    def fence(self, generation: int, round_number: int) -> None: ...
 
 
 class Server:

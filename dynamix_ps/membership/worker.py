@@ -12,8 +12,8 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Collection, Mapping
-from typing import Protocol, TypeAlias
+from collections.abc import Collection
+from typing import TypeAlias
 
 from dynamix_ps.membership.effects import GoAway, Tell, suspicion
 from dynamix_ps.membership.known_members import KnownMembers, Planned
@@ -34,32 +34,10 @@ from dynamix_ps.membership.messages import (
     Suspect,
     ToCoordinator,
 )
+from dynamix_ps.membership.sums import Sums
 
 _AGAIN = "it must be started again"
 _LAST_ANSWERS_S = 1.0  # what a lost server has sent may be on its way for so long
-
-
-class Progress(Protocol):
-    """How far the sums of a worker are."""
-
-    @property
-    def first_incomplete(self) -> int:
-        """The first round that is not complete."""
-        ...
-
-
-class Sums(Protocol):
-    """The part of dynamix_ps/comm/plane.py that decisions need. No call waits."""
-
-    def meet(self, addresses: Mapping[int, str], leaving: Collection[int] = ()) -> None: ...
-    def freeze(self) -> Progress: ...
-    def status(self) -> Progress: ...
-    def resume(self, generation: int, round_number: int, contributions: int, lost_servers: Collection[int]) -> None: ...
-    def expect(self, contributions: int) -> None: ...
-    def enter(self, generation: int, round_number: int, contributions: int, lost_servers: Collection[int]) -> int: ...
-    def unanswered(self) -> frozenset[int]: ...
-    def use_servers_without(self, lost_servers: Collection[int]) -> None: ...
-
 
 ForTraining: TypeAlias = GoAway | Finish | LeaveAsked
 Effects: TypeAlias = list[Tell | ForTraining]

@@ -14,7 +14,8 @@ from typing import Any, Protocol
 from dynamix_ps.membership.effects import GoAway, suspicion
 from dynamix_ps.membership.known_members import Planned
 from dynamix_ps.membership.messages import Process, ToCoordinator
-from dynamix_ps.membership.worker import Effects, Progress, Worker
+from dynamix_ps.membership.sums import Progress
+from dynamix_ps.membership.worker import Effects, Worker
 from tests.models.membership.training import Part, Parts, Training, TrainingVotes
 from worker_hooks.membership.newcomers import Newcomers
 
