@@ -19,7 +19,11 @@ def modules_of(text: str) -> set[str]:
 def used() -> set[str]:
     """Modules of membership that other rooms of the product import, and those that these import."""
     files = {file: str(file.relative_to(ROOT)) for room in PRODUCT for file in (ROOT / room).rglob("*.py")}
-    found = [modules_of(file.read_text()) for file, name in files.items() if not name.startswith(ROOMS)]
+    found = [
+        modules_of(file.read_text())
+        for file, name in files.items()
+        if not name.startswith(tuple(f"{room}/" for room in ROOMS))
+    ]
     new = reached = set[str]().union(*found)
     while new:
         texts = [(ROOT / f"{name.replace('.', '/')}.py").read_text() for name in new]
