@@ -172,7 +172,7 @@ $(PASSED)/property:
 	$(PYTEST) --hypothesis-profile search tests/property
 	$(TOLD)
 $(PASSED)/model:
-	$(BIN)/python -m tests.models.membership.checker --seeds 1000
+	$(BIN)/python -m tests.models.membership.checker --seeds 5000
 	$(TOLD)
 $(PASSED)/soak:
 	$(BIN)/python -m benchmarks.studies.membership.soak
