@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from dynamix_ps.config import variables
-from dynamix_ps.membership.sums import FencedSums, Sums
+from dynamix_ps.membership.sums import ServerSums, WorkerSums
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ class Plane(Protocol):
         ...
 
 
-class WorkerPlane(Plane, Sums, Protocol):
+class WorkerPlane(Plane, WorkerSums, Protocol):
     """The sums of a worker."""
 
     @property
@@ -64,7 +64,7 @@ class WorkerPlane(Plane, Sums, Protocol):
         ...
 
 
-class ServerPlane(Plane, FencedSums, Protocol):
+class ServerPlane(Plane, ServerSums, Protocol):
     """The sums of a server."""
 
 

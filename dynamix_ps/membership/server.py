@@ -11,7 +11,7 @@ from typing import TypeAlias
 
 from dynamix_ps.membership.effects import GoAway, Tell, suspicion
 from dynamix_ps.membership.messages import Fence, Fenced, FromCoordinator, Process, Processes, Refused
-from dynamix_ps.membership.sums import FencedSums
+from dynamix_ps.membership.sums import ServerSums
 
 Effects: TypeAlias = list[Tell | GoAway]
 
@@ -19,7 +19,7 @@ Effects: TypeAlias = list[Tell | GoAway]
 class Server:
     """Not thread safe."""
 
-    def __init__(self, sums: FencedSums) -> None:
+    def __init__(self, sums: ServerSums) -> None:
         self._sums = sums
         self._generation = 0
         self._workers: Processes = frozenset()  # that may push, by the newest fence

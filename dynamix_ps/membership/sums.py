@@ -9,7 +9,7 @@ from collections.abc import Collection, Mapping
 from typing import Protocol
 
 
-class Progress(Protocol):
+class SumProgress(Protocol):
     """How far the sums of a worker are."""
 
     @property
@@ -18,7 +18,7 @@ class Progress(Protocol):
         ...
 
 
-class Sums(Protocol):
+class WorkerSums(Protocol):
     """The sums of a worker."""
 
     def meet(self, addresses: Mapping[int, str], leaving: Collection[int] = ()) -> None:
@@ -28,11 +28,11 @@ class Sums(Protocol):
         """
         ...
 
-    def freeze(self) -> Progress:
+    def freeze(self) -> SumProgress:
         """No round completes from now on, until `resume`."""
         ...
 
-    def status(self) -> Progress:
+    def status(self) -> SumProgress:
         """How far the sums are."""
         ...
 
@@ -64,7 +64,7 @@ class Sums(Protocol):
         ...
 
 
-class FencedSums(Protocol):
+class ServerSums(Protocol):
     """The sums of a server."""
 
     def fence(self, generation: int, round_number: int) -> None:

@@ -1,8 +1,8 @@
 """What a worker does in changes of membership. Pure: what happens goes in, what follows from it comes out.
 
-The coordinator's word, closed connections and the script's own steps are events. The sums of the worker are a `Sums`,
-which this class tells what to do: those of real BytePS, of a ring, or of a model of either. All else is returned, to be
-done in order: messages to the coordinator, and the end of the training or of the process.
+The coordinator's word, closed connections and the script's own steps are events. This class tells the sums of the worker
+what to do: those of real BytePS, of a ring, or of a model of either. All else is returned, to be done in order: messages
+to the coordinator, and the end of the training or of the process.
 
     Freeze   names the first round that it has not completed, and completes none from then on
     Resume   at T it sends again what it has pushed; at T-1 it completes T-1
@@ -34,7 +34,7 @@ from dynamix_ps.membership.messages import (
     Suspect,
     ToCoordinator,
 )
-from dynamix_ps.membership.sums import Sums
+from dynamix_ps.membership.sums import WorkerSums
 
 _AGAIN = "it must be started again"
 _LAST_ANSWERS_S = 1.0  # what a lost server has sent may be on its way for so long
@@ -56,7 +56,7 @@ class Worker:
         passed: it has left, and the others are in a change that it has no part in.
     """
 
-    def __init__(self, own: Process, sums: Sums, workers: int, late: bool = False) -> None:
+    def __init__(self, own: Process, sums: WorkerSums, workers: int, late: bool = False) -> None:
         self.known = KnownMembers(own, workers, late)
         self.passed = False
         self._sums = sums

@@ -11,7 +11,7 @@ from worker_hooks.membership.entries import Entries
 from worker_hooks.planning.plan_switch import PlanSwitch
 
 
-class Left(NamedTuple):
+class Departed(NamedTuple):
     """Who leaves by a sum.
 
     Attributes:
@@ -43,7 +43,7 @@ class MembershipVotes:
         """After the sum of `iteration`, before `leave`: these are not in it. In their slots others may be awaited."""
         self._switch.go_without(iteration, set(missing) - self.entries.awaited(iteration))
 
-    def leave(self, iteration: int, first_due: int, present: Collection[int], votes: Collection[int]) -> Left:
+    def leave(self, iteration: int, first_due: int, present: Collection[int], votes: Collection[int]) -> Departed:
         """After the sum of `iteration`, which is of batches from iteration `first_due` on: follow the votes to leave.
 
         Args:
@@ -52,7 +52,7 @@ class MembershipVotes:
         """
         if leaving := self.departures.decide(iteration + 1 + self._switch.lag, present, votes):
             self._switch.go_without(iteration, leaving)
-        return Left(self.departures.staying(present), self.departures.gone_after(first_due, present))
+        return Departed(self.departures.staying(present), self.departures.gone_after(first_due, present))
 
     def enter(self, iteration: int, agreed: int | None, offered: Mapping[int, Process]) -> None:
         """After the sum of `iteration`, behind `leave`: follow the votes on entries.
