@@ -11,8 +11,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from dynamix_ps.comm.byteps.elastic import ElasticServer
-from dynamix_ps.comm.loss_watch import LossWatch
-from dynamix_ps.comm.plane import PeerFailure, ServerPlane, is_elastic
+from dynamix_ps.comm.elastic_job import is_elastic
+from dynamix_ps.comm.peer_watch import PeerWatch
+from dynamix_ps.comm.plane import PeerFailure, ServerPlane
 from dynamix_ps.config import variables
 from dynamix_ps.config.load import load_config
 from dynamix_ps.errors import PeerLostError, UsageError
@@ -45,7 +46,7 @@ class ServerMember:
         self._server = Server(plane)
         self._is_closing = False
         self._member = Member(access, process, self._act)
-        self._watch = LossWatch(plane, self._lease_s, self._closed, self._look)
+        self._watch = PeerWatch(plane, self._lease_s, self._closed, self._look)
 
     def start(self) -> None:
         """Make this server a member. Returns at once."""

@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
-from dynamix_ps.comm.plane import WorkerPlane, first_workers
+from dynamix_ps.comm.elastic_job import first_workers
 from dynamix_ps.errors import PeerLostError, StallError, TrainingError
 
 if TYPE_CHECKING:
     from dynamix_ps.comm.followed_sums import SumTaker
+    from dynamix_ps.comm.plane import WorkerPlane
 
 log = logging.getLogger(__name__)
 PATIENCE_S = 600.0  # how long sums outside of training wait for the other workers

@@ -6,12 +6,10 @@ BytePS, and `comm/ring/elastic.py` the one of a worker for a ring.
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
-from dynamix_ps.config import variables
 from dynamix_ps.membership.sums import ServerSums, WorkerSums
 
 
@@ -66,18 +64,3 @@ class WorkerPlane(Plane, WorkerSums, Protocol):
 
 class ServerPlane(Plane, ServerSums, Protocol):
     """The sums of a server."""
-
-
-def is_elastic(environ: Mapping[str, str] = os.environ) -> bool:
-    """Whether workers and servers of this run may be lost while the others go on."""
-    return environ.get(variables.ELASTIC) == "1"
-
-
-def first_workers(slots: int, environ: Mapping[str, str] = os.environ) -> int:
-    """How many workers the job begins with; the other slots are empty."""
-    return int(environ.get(variables.FIRST_WORKERS) or slots)
-
-
-def is_late(environ: Mapping[str, str] = os.environ) -> bool:
-    """Whether this worker is a joiner: it comes to a job that trains already, in an empty slot."""
-    return is_elastic(environ) and environ.get(variables.STARTS, "0") != "0"

@@ -1,8 +1,8 @@
 """What a worker does in changes of membership. Pure: what happens goes in, what follows from it comes out.
 
-The coordinator's word, closed connections and the script's own steps are events. This class tells the sums of the worker
-what to do: those of real BytePS, of a ring, or of a model of either. All else is returned, to be done in order: messages
-to the coordinator, and the end of the training or of the process.
+The coordinator's word, closed connections and the script's own steps are events. The sums of the worker are told what to
+do: those of real BytePS, of a ring, or of a model of either. All else is returned, to be done in order: messages to the
+coordinator, and the end of the training or of the process.
 
     Freeze   names the first round that it has not completed, and completes none from then on
     Resume   at T it sends again what it has pushed; at T-1 it completes T-1

@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Iterable
 
-from dynamix_ps.comm.loss_watch import LossWatch
+from dynamix_ps.comm.peer_watch import PeerWatch
 from dynamix_ps.comm.plane import WorkerPlane
 from dynamix_ps.errors import PeerLostError
 from dynamix_ps.membership.messages import Process
@@ -25,7 +25,7 @@ class LateServers:
         watch: tells the worker which connections have closed.
     """
 
-    def __init__(self, worker: Worker, mu: threading.Lock, plane: WorkerPlane, watch: LossWatch) -> None:
+    def __init__(self, worker: Worker, mu: threading.Lock, plane: WorkerPlane, watch: PeerWatch) -> None:
         self._worker, self._mu, self._plane, self._watch = worker, mu, plane, watch
 
     def meet(self) -> None:

@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Collection
 
-from dynamix_ps.comm.loss_watch import LossWatch
+from dynamix_ps.comm.peer_watch import PeerWatch
 from dynamix_ps.comm.plane import PeerFailure, WorkerPlane
 from dynamix_ps.errors import PeerLostError
 from dynamix_ps.membership.effects import GoAway, Tell, suspicion
@@ -50,7 +50,7 @@ class WorkerMember:
         self._worker = Worker(process, plane, workers, late)
         self._departing = False
         self._member = Member(access, process, self._act)
-        self._watch = LossWatch(plane, self._lease_s, self._closed, self._look)
+        self._watch = PeerWatch(plane, self._lease_s, self._closed, self._look)
         self._servers = LateServers(self._worker, self._mu, plane, self._watch)
 
     def start(self) -> None:

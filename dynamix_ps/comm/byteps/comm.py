@@ -27,9 +27,9 @@ from dynamix_ps.comm.byteps.exchange import SHORTER, TYPES, WIRES, Exchange
 from dynamix_ps.comm.byteps.host_memory import HostMemory
 from dynamix_ps.comm.byteps.links import measure_links
 from dynamix_ps.comm.byteps.placement import piece_bytes, server_shares, servers_in_turn, window_bytes
+from dynamix_ps.comm.elastic_job import is_elastic, is_late
 from dynamix_ps.comm.followed_sums import SumTaker
 from dynamix_ps.comm.link_rate import bucket_floor_bytes
-from dynamix_ps.comm.plane import is_elastic, is_late
 from dynamix_ps.config import variables
 from dynamix_ps.config.role_environment import AUTO, FLOAT32
 from dynamix_ps.errors import PEER_GONE, EnvironmentNotReady, PeerLostError, StallError, TrainingError

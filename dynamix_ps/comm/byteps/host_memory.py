@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from dynamix_ps.comm.byteps.exchange import Exchange
 from dynamix_ps.comm.byteps.segments import DATA_OFFSET_BYTES, Announcement, Segment, SegmentError
-from dynamix_ps.comm.plane import is_elastic
+from dynamix_ps.comm.elastic_job import is_elastic
 from dynamix_ps.config import variables
 
 _STATE_OFFSET_BYTES = 64  # in the page before the data: what the workers that sum in a segment tell each other

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from dynamix_ps.comm.byteps.comm import BytePSComm, FrameworkPlugin
 from dynamix_ps.comm.byteps.device_buffers import Degraded, GpuSums, Start, Wait
-from dynamix_ps.comm.plane import is_elastic
+from dynamix_ps.comm.elastic_job import is_elastic
 from dynamix_ps.comm.torch_buffers import TorchBuffers, tensor_of
 
 _CUDA_FUNCTION = "byteps_torch_push_pull_async_torch_cuda_FloatTensor"

@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 
 from dynamix_ps.addresses import host_port
 from dynamix_ps.comm.base import Comm, interruptible
+from dynamix_ps.comm.elastic_job import is_elastic, is_late
 from dynamix_ps.comm.link_rate import bucket_floor_bytes, measure_pair
-from dynamix_ps.comm.plane import is_elastic, is_late
 from dynamix_ps.comm.ring.codecs import CODECS
 from dynamix_ps.comm.ring.compressed import CompressedSum, CompressedSums, saves_bytes
 from dynamix_ps.comm.ring.elastic import ElasticRing

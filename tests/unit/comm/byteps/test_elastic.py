@@ -15,7 +15,8 @@ from dynamix_ps.comm.byteps.elastic import ElasticServer, ElasticWorker, SumStat
 from dynamix_ps.comm.byteps.exchange import Exchange
 from dynamix_ps.comm.byteps.host_memory import HostMemory
 from dynamix_ps.comm.byteps.torch_comm import torch_comm
-from dynamix_ps.comm.plane import PeerFailure, is_elastic
+from dynamix_ps.comm.elastic_job import is_elastic
+from dynamix_ps.comm.plane import PeerFailure
 from dynamix_ps.comm.torch_buffers import TorchBuffers
 from dynamix_ps.errors import EnvironmentNotReady, TrainingError
 

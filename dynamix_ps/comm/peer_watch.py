@@ -11,7 +11,7 @@ _LOOK_S = 0.5  # so often it sees whether it is to end, and whether others are s
 _LOOKS_PER_LEASE = 10  # at least
 
 
-class LossWatch:
+class PeerWatch:
     """Of one worker or server.
 
     Args:
