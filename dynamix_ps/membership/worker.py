@@ -1,6 +1,6 @@
 """What a worker does in changes of membership. Pure: what happens goes in, what follows from it comes out.
 
-The coordinator's word, closed connections and the script's own steps are events. The sums of the worker are told what to
+The coordinator's word, closed connections and steps of the script are events. The sums of the worker are told what to
 do: those of real BytePS, of a ring, or of a model of either. All else is returned, to be done in order: messages to the
 coordinator, and the end of the training or of the process.
 
