@@ -63,12 +63,14 @@ _CASES = (
         {"kill worker": 2, "kill server": 1, "leave": 2, "join": 2, "join server": 1, "restart": 2}
         | {"partition": 1, "heal": 1, "reconnect": 2, "slow answers": 2, "pause": 1},
     ),
+    Case("too few", Job(4, 2, rounds=10, least=3), {"kill worker": 3, "join": 1, "restart": 1, "pause": 2}),
     Case("ring kills", Job(4, 0, rounds=8), {"kill worker": 3}),
     Case(
         "ring restarts",
         Job(5, 0, rounds=10),
         {"kill worker": 3, "restart": 2, "reconnect": 2, "partition": 1, "heal": 1},
     ),
+    Case("ring too few", Job(4, 0, rounds=10, least=3), {"kill worker": 3, "join": 1, "restart": 1, "pause": 2}),
     Case("ring leaves", Job(6, 0, rounds=10), {"leave": 3, "kill worker": 2, "restart": 1, "reconnect": 4}),
     Case("ring joins", Job(3, 0, rounds=12), {"join": 3, "kill worker": 2, "slow offers": 2}),
     Case(

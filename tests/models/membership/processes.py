@@ -151,7 +151,7 @@ class WorkerProcess:
                 case LeaveAsked():
                     self.trainer.leaving = True
                 case Finish():
-                    self.trainer.rounds = min(self.trainer.rounds, self.trainer.round + 1)
+                    self.trainer.ending = True
         if isinstance(self.plane, ServerPlane):
             for slot, push in self.plane.exchange.outgoing:
                 if (server := self._connected(slot)) is not None:

@@ -110,6 +110,7 @@ class Trainer:
     training: Training = field(default_factory=Training)
     phase: Phase = Phase.BEGIN
     leaving: bool = False
+    ending: bool = False
     is_founder: bool = True
     over: str = ""
     outgoing: list[tuple[Process, Any]] = field(default_factory=list)
@@ -318,7 +319,8 @@ class Trainer:
         if self.follows_first:
             held = self.newcomers.may_be_voted_in(held, self.state.votes.entries.version, self.leads)
         version = self.state.votes.entries.vote(held, True)
-        return Part(self.own, self.round, version, self.leaving, samples=self.training.samples_of(self.own.slot))
+        samples = self.training.samples_of(self.own.slot)
+        return Part(self.own, self.round, version, self.leaving, self.ending, samples=samples)
 
     def _wait(self) -> None:
         if (sums := self.plane.wait()) is None:
@@ -342,6 +344,8 @@ class Trainer:
             self.outgoing.append((self.giver, Taken()))
         if any(part.closing for part in self._parts):
             return self.stop("the training was over before it entered") if self.follows else self._depart()
+        if any(part.ending for part in self._parts):
+            self.rounds = self.round + 1
         present = sorted(part.worker.slot for part in self._parts)
         missing, votes, number = self.training.missing(present), self.state.votes, self.round
         if missing:

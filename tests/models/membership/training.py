@@ -26,6 +26,7 @@ class Part:
     round: int
     entry_version: int = 0
     leaving: bool = False
+    ending: bool = False  # it has heard that all are to end
     closing: bool = False  # its training is over, and this is no gradient
     samples: tuple[Range, ...] = ()
 

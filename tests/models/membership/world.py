@@ -32,7 +32,7 @@ from tests.models.membership.training import TrainingVotes
 
 LAUNCHER = Process("launcher", 0, "")
 TICK_S = 0.2
-LEASE_S = 2.0
+LEASE_S, WAIT_S = 2.0, 4.0
 _MOST_ACTIONS = 50_000
 _TRIES, _OF_TRAINING = 3, 0.4  # of choosing what happens next, and how often it is a step of a worker
 _QUIET_TICKS = 120  # longer than any lease: then nothing will happen any more
@@ -47,6 +47,7 @@ class Job:
         pieces: of every buffer, over servers.
         follows: newcomers follow before they enter; not in a ring.
         spare: slots of workers that are empty at first.
+        least: workers; with fewer, the others wait WAIT_S for newcomers.
     """
 
     workers: int = 4
@@ -56,6 +57,7 @@ class Job:
     prefetch: int = 0
     follows: bool = True
     spare: int = 2
+    least: int = 1
 
     @property
     def slots(self) -> int:
@@ -105,7 +107,9 @@ class World:
         self._ended: list[Process] = []  # of which the launcher tells, when their last word has arrived
         self._unseen: set[Process] = set()  # dead ones, of which the launcher tells late
         self._started = 0
-        self.settings = MembershipSettings(job.workers, job.servers, max_workers=job.slots, lease_s=LEASE_S)
+        self.settings = MembershipSettings(
+            job.workers, job.servers, job.least, max_workers=job.slots, lease_s=LEASE_S, join_wait_s=WAIT_S
+        )
         self.coordinator = Coordinator(self.settings)
         for slot in range(job.servers):
             self.start_server(Process("server", slot, "first"))
@@ -432,5 +436,5 @@ class World:
             where = {str(trainer.own): (trainer.phase.name, trainer.round, number) for trainer, number in stuck}
             raise Violation(f"stuck: {where}, the coordinator has {self.coordinator.change} {self.coordinator.members}")
         ends = [w.over for w in self.workers.values() if w.trainer.has_state or w.trainer.training.rounds]
-        if not any(w.over == "left" and w.trainer.round >= self.job.rounds for w in self.workers.values()):
+        if not any(w.over == "left" and w.trainer.round >= w.trainer.rounds for w in self.workers.values()):
             raise Violation(f"nobody has made all {self.job.rounds} rounds: {ends}, {self.reasons}")
