@@ -51,6 +51,15 @@ def test_a_worker_enters_with_samples_and_a_server_without() -> None:
     assert (one.entries.due(11), one.entries.due(12)) == ([Process("server", 1, "b")], [NEWCOMER])
 
 
+def test_who_is_missing_has_no_samples_unless_another_one_is_awaited_there() -> None:
+    one, switch = votes(lag=1)
+    one.lose(9, [0])
+    assert sizes(switch, 11) == (0, 6, 6, 0)
+    one.enter(9, 1, {1: Process("worker", 0, "b")})
+    one.lose(10, [0, 1])
+    assert sizes(switch, 12) == (6, 0, 6, 0)
+
+
 def test_who_enters_in_the_place_of_one_that_has_left_stays_and_takes_over_what_was_decided() -> None:
     one, _ = votes()
     one.leave(10, 10, (0, 1, 2), [1])

@@ -106,6 +106,7 @@ def test_who_lacks_a_sum_that_only_a_lost_server_had_ends_when_nothing_is_on_its
     sums.lacks = frozenset({0, 1})
     assert worker.on_time(100.0) == [], "none is lost"
     worker.on_message(decision(2, 5, [S[1]]), 100.0)
+    worker.on_message(decision(3, 5, [S[1], W[3]]), 100.5)
     assert worker.on_time(100.9) == []
     assert worker.on_time(101.1) == [GoAway("it lacks part of a sum that only server 1 had, which is lost")]
     sums.lacks = frozenset({0})
@@ -163,7 +164,8 @@ def test_who_has_named_the_round_after_its_last_one_is_lost_so_that_all_hear_of_
     worker.others_left([0])
     worker.depart()
     assert worker.need_not_stay is (made == 0)
-    assert worker.last_word(departed=bool(made)) == (Leave() if made else Suspect(ME))
+    assert worker.last_word(departed=False) == (Leave() if made else Suspect(ME))
+    assert worker.last_word(departed=True) == Leave(), "the others have had it before they were asked"
 
 
 def test_it_hears_nothing_that_ends_it_after_its_last_word(worker: Worker, sums: NotedSums) -> None:
