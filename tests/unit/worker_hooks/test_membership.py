@@ -45,6 +45,7 @@ from tests.launching import wait_for
 from tests.rounds_of_threads import Lost, RoundWorker, SumServer
 from tests.unit.arbitrator.service_bench import Bench, Scripted
 from worker_hooks.membership import late_servers
+from worker_hooks.membership import member as worker_member
 from worker_hooks.membership.member import WorkerMember
 
 pytestmark = pytest.mark.timeout(60)
@@ -105,7 +106,7 @@ class Control:
 
     def start(self) -> None:
         ready = threading.Event()
-        self._thread = threading.Thread(target=lambda: asyncio.run(self._serve(ready)))
+        self._thread = threading.Thread(target=lambda: asyncio.run(self._serve(ready)), daemon=True)
         self._thread.start()
         assert ready.wait(PATIENCE_S)
 
@@ -410,11 +411,26 @@ def test_a_worker_votes_for_a_server_that_answers_and_names_the_one_before_it_as
     assert (member.offered(), member._member._kept) == ({1: there}, [Suspect(lost)])
 
 
-def test_a_newcomer_begins_when_it_has_heard_of_the_generation_that_the_others_are_in() -> None:
+def test_a_worker_tells_whom_it_waits_for_in_vain() -> None:
+    plane = RoundWorker(0, [], 3, [], lambda number: None)
+    member, silent = member_of(plane), Process("worker", 1, "first")
+    for message in (Freeze(1), Resume(1, 0, frozenset(), founders=frozenset({silent}))):
+        member._act(message)
+    plane.missed = frozenset({1, 2})
+    member._look()
+    assert member._member._waiting == {silent}
+
+
+def test_a_newcomer_begins_when_it_has_heard_of_the_generation_that_the_others_are_in(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """They may give it the state sooner than the coordinator tells it."""
+    monkeypatch.setattr(worker_member, "_HEAR_S", NEVER_S)
     plane = RoundWorker(2, [], 0, [], lambda number: None)
     member = member_of(plane, late=True)
-    began = threading.Thread(target=member.begin, args=(Planned([Process("worker", 2, "first")], [], 3), 7))
+    began = threading.Thread(
+        target=member.begin, args=(Planned([Process("worker", 2, "first")], [], 3), 7), daemon=True
+    )
     began.start()
     wait_for(lambda: member._happened._waiters or not began.is_alive(), "it to wait")  # type: ignore[attr-defined]
     member._act(Resume(3, 5, frozenset()))
@@ -433,16 +449,33 @@ def test_a_newcomer_does_not_begin_without_the_others(monkeypatch: pytest.Monkey
         member.begin(planned, 7)
     sums.dead = True
     monkeypatch.setattr(late_servers, "_MEET_S", 0.0)
-    with pytest.raises(PeerLostError, match=r"server 0 \(first\) has not answered"):
-        member_of(plane, late=True).begin(planned, 7)
+    for wait in (lambda one: one.begin(planned, 7), lambda one: one.take_in(planned.servers)):
+        with pytest.raises(PeerLostError, match=r"server 0 \(first\) has not answered"):
+            wait(member_of(plane, late=True))
+
+
+def close(member: WorkerMember, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """Returns its last words."""
+    told: list[Any] = []
+    monkeypatch.setattr(member._member, "close", told.append)
+    monkeypatch.setattr(member._watch, "close", lambda: None)
+    member.close()
+    member.close()
+    return told
 
 
 def test_a_newcomer_that_has_not_entered_ends_without_waiting_for_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
     plane = RoundWorker(2, [], 0, [], lambda number: None)
     monkeypatch.setattr(plane, "depart", lambda over: pytest.fail("it waits for others"))
-    member, told = member_of(plane, late=True), []
-    monkeypatch.setattr(member._member, "close", told.append)
-    monkeypatch.setattr(member._watch, "close", lambda: None)
-    member.close()
-    member.close()
-    assert told == [None], "once"
+    assert close(member_of(plane, late=True), monkeypatch) == [None], "once"
+
+
+def test_who_leaves_waits_for_the_others_unless_they_do_not_need_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    plane = RoundWorker(0, [], 3, [], lambda number: None)
+    monkeypatch.setattr(plane, "depart", lambda over: not over())
+    member, me = member_of(plane), Process("worker", 0, "first")
+    for generation in (1, 2):
+        member._act(Freeze(generation))
+        member._act(Resume(generation, 0, frozenset(), founders=frozenset({me})))
+    member.others_left([0])
+    assert close(member, monkeypatch) == [Suspect(me)]
