@@ -26,7 +26,7 @@ FIRST = Ring(0, 0, ((0, ""), (1, ""), (2, "")))
 
 
 def meet(worker: RingWorker, *ranks: int, leaving: tuple[int, ...] = ()) -> None:
-    worker.meet({rank: ADDRESS[rank] for rank in ranks}, leaving)
+    worker.meet({rank: ADDRESS[rank] for rank in reversed(ranks)}, leaving)
 
 
 def make_round(worker: RingWorker, parts: int = 2) -> None:
