@@ -1,4 +1,4 @@
-"""Breaks of the real code that the model must find: `breaks.yaml` has them.
+"""Breaks of the real code that the model must find: `breaks.yaml` and `ring_breaks.yaml` have them.
 
     python -m tests.models.membership.broken [NAME ...]
 
@@ -51,10 +51,11 @@ class Broken:
         return text.replace(self.find, self.put)
 
 
-def read_breaks(file: Path = Path(__file__).with_name("breaks.yaml")) -> list[Broken]:
-    """All breaks, in the order of the file."""
+def read_breaks() -> list[Broken]:
+    """All breaks, in the order of the files."""
     return [
         Broken(one["name"], one["file"], one["find"], one["put"], tuple(one["cases"]))
+        for file in sorted(Path(__file__).parent.glob("*breaks.yaml"))
         for one in yaml.safe_load(file.read_text())
     ]
 

@@ -24,6 +24,7 @@ from dynamix_ps.membership.ring_worker import (
     StartSum,
 )
 from tests.models.membership.exchange import Exchange
+from tests.models.membership.pieces import ProtocolError
 from tests.models.membership.training import Part, Parts
 
 
@@ -60,6 +61,7 @@ class Piece:
     """A part of a round, on its way around a ring."""
 
     ring: Ring
+    number: int  # of the sums that have begun in this ring
     part: int
     value: Part
 
@@ -96,11 +98,13 @@ class RingPlane:
         self._values: list[Part] = []  # of the open round
         self._sums: dict[int, Parts] = {}  # by part
         self._kept: Mapping[int, Parts] = {}
-        self._pieces: dict[tuple[Ring, int, int], dict[int, Part]] = {}  # by ring, round and part: by rank
+        self._begun: dict[Ring, list[int]] = {}  # the part of each sum
+        self._pieces: dict[tuple[Ring, int], dict[int, tuple[int, Part]]] = {}  # by ring and number of the sum: by rank
+        self._meeting: set[Ring] = set()
         self._named: dict[Ring, dict[int, int]] = {}
         self._given: dict[Ring, Mapping[int, Parts]] = {}
         self._released: dict[Ring, set[int]] = {}
-        self._spreading: SpreadKept | None = None
+        self._spreading: dict[Ring, SpreadKept] = {}
 
     # The training thread.
 
@@ -161,12 +165,12 @@ class RingPlane:
             case Named(ring, number):
                 self._named.setdefault(ring, {})[sender] = number
                 self._look_for_all(ring)
-            case Piece(ring, part, value):
-                self._pieces.setdefault((ring, value.round, part), {})[sender] = value
-                self._look_for_sums(ring)
+            case Piece(ring, number, part, value):
+                self._pieces.setdefault((ring, number), {})[sender] = part, value
+                self._look_for_sum(ring, number)
             case Kept(ring, sums):
                 self._given[ring] = sums
-                self._look_for_kept()
+                self._look_for_kept(ring)
             case Released(ring):
                 self._released.setdefault(ring, set()).add(sender)
                 self._look_for_end(ring)
@@ -185,53 +189,61 @@ class RingPlane:
         for effect in effects:
             match effect:
                 case Meet(ring, before):
+                    if self.own.slot in self._named.get(ring, {}):
+                        raise ProtocolError(f"{self.own} makes {ring} twice")
                     if before is not None:
-                        self._to_all(before, Released(before))
+                        self._release(before)
                     self._named.setdefault(ring, {})[self.own.slot] = self.core.round
                     self._to_all(ring, Named(ring, self.core.round))
+                    self._meeting.add(ring)
                     self._look_for_all(ring)
                 case GiveUp():
                     self._sums.clear()
-                    self._spreading = None
                 case StartSum(ring, part):
-                    value = self._values[part]
-                    self._pieces.setdefault((ring, value.round, part), {})[self.own.slot] = value
-                    self._to_all(ring, Piece(ring, part, value))
-                    self._look_for_sums(ring)
+                    value, begun = self._values[part], self._begun.setdefault(ring, [])
+                    begun.append(part)
+                    self._pieces.setdefault((ring, len(begun) - 1), {})[self.own.slot] = part, value
+                    self._to_all(ring, Piece(ring, len(begun) - 1, part, value))
+                    self._look_for_sum(ring, len(begun) - 1)
                 case SpreadKept(ring, sender):
-                    self._spreading = effect
+                    self._spreading[ring] = effect
                     if ring.members[sender][0] == self.own.slot:
                         self._given[ring] = self._kept
                         self._to_all(ring, Kept(ring, self._kept))
-                    self._look_for_kept()
+                    self._look_for_kept(ring)
                 case Release(ring):
-                    self._to_all(ring, Released(ring))
-                    self._released.setdefault(ring, set()).add(self.own.slot)
-                    self._look_for_end(ring)
+                    self._release(ring)
                 case HandOut():
                     self._kept, self._sums, self._values = dict(self._sums), {}, []
 
+    def _release(self, ring: Ring) -> None:
+        self._to_all(ring, Released(ring))
+        self._released.setdefault(ring, set()).add(self.own.slot)
+        self._look_for_end(ring)
+
+    # What ends in a ring that was given up is told, too: it may have ended before, and come late.
+
     def _look_for_all(self, ring: Ring) -> None:
         named = self._named.get(ring, {})
-        if ring == self.core.making and named.keys() == dict(ring.members).keys() and self._spreading is None:
+        if ring in self._meeting and named.keys() == dict(ring.members).keys():
+            self._meeting.remove(ring)
             self._follow(self.core.met(ring, [named[rank] for rank, _ in ring.members]))
 
-    def _look_for_sums(self, ring: Ring) -> None:
-        if ring != self.core.ring:
-            return
-        for part, value in enumerate(self._values):
-            pieces = self._pieces.get((ring, value.round, part), {})
-            if part not in self._sums and pieces.keys() == dict(ring.members).keys():
-                self._sums[part] = frozenset(pieces.values())
-                self.core.summed(ring, part, ok=True)
+    def _look_for_sum(self, ring: Ring, number: int) -> None:
+        pieces = self._pieces[ring, number]
+        if pieces.keys() == dict(ring.members).keys():
+            part = self._begun[ring][number]
+            if len({(one, value.round) for one, value in pieces.values()}) > 1:
+                raise ProtocolError(f"{self.own}: a sum of different parts: {pieces}")
+            if ring == self.core.ring:
+                self._sums[part] = frozenset(value for _, value in pieces.values())
+            self.core.summed(ring, part, ok=True)
 
-    def _look_for_kept(self) -> None:
-        if (spreading := self._spreading) is None or (sums := self._given.get(spreading.ring)) is None:
-            return
-        self._spreading = None
-        if spreading.receives:
-            self._sums = {part: sums[part] for part in range(len(self._values))}
-        self._follow(self.core.spread(spreading.ring))
+    def _look_for_kept(self, ring: Ring) -> None:
+        if ring in self._spreading and ring in self._given:
+            if self._spreading.pop(ring).receives and ring == self.core.making:
+                self._sums = {part: self._given[ring][part] for part in range(len(self._values))}
+            self._follow(self.core.spread(ring))
 
     def _look_for_end(self, ring: Ring) -> None:
         if self._released.get(ring, set()) == dict(ring.members).keys():

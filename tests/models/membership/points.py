@@ -57,7 +57,7 @@ _IN_CHANGE: Mapping[str, Reached] = {
 }
 _IN_RING: Mapping[str, Reached] = {
     "while a ring is made": lambda one: isinstance(one.plane, RingPlane) and one.plane.core.making is not None,
-    "while kept sums are sent": lambda one: isinstance(one.plane, RingPlane) and one.plane._spreading is not None,
+    "while kept sums are sent": lambda one: isinstance(one.plane, RingPlane) and bool(one.plane._spreading),
 }
 
 
