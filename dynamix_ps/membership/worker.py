@@ -162,9 +162,9 @@ class Worker:
         return [] if process is None else [suspicion(process)]
 
     def waits_for(self, workers: Collection[int], servers: Collection[int]) -> Processes:
-        """The members among those in these slots, for which this worker waits in vain."""
-        silent = [one for one in self.known.present() if one.slot in workers]
-        return frozenset((*silent, *self.known.serving(servers)))
+        """The members in these slots, for which it waits in vain. It may need those that leave, too."""
+        members = [one for one in self.known.planned.values() if one.slot in workers and one not in self.known.gone]
+        return frozenset((*members, *self.known.serving(servers)))
 
     def on_time(self, now_s: float) -> Effects:
         """To be called several times per second. A sum of which a lost server had a part may come to nobody."""

@@ -129,10 +129,10 @@ def test_a_newcomer_does_not_tell_of_servers_before_it_knows_which_they_are(sums
     assert late.on_closed("server", 1) == [Tell(Suspect(S[1]), keep=True)]
 
 
-def test_it_waits_for_members_alone(worker: Worker) -> None:
+def test_it_waits_for_members_alone_and_for_one_that_leaves_and_is_in_the_ring_of_a_decision(worker: Worker) -> None:
     worker.others_left([3])
     hear(worker, decision(2, 5, [W[2], S[1]]))
-    assert worker.waits_for({1, 2, 3}, {0, 1}) == {W[1], S[0]}
+    assert worker.waits_for({1, 2, 3}, {0, 1}) == {W[1], W[3], S[0]}
 
 
 # Its own end.
