@@ -26,29 +26,33 @@ class Recorder:
 
     def __init__(self, file: TextIO) -> None:
         self._file = file
-        self._components = 0
+        self._last: list[str] = []  # line of each component
         self._bits: dict[Value, int] = {}
         self._sums: dict[frozenset[Value], str] = {}
 
     def begin(self, seed: int) -> None:
         """What follows is of another job."""
         self._file.write(f"seed {seed}\n")
-        self._components = 0
-        self._bits, self._sums = {}, {}
+        self._last, self._bits, self._sums = [], {}, {}
 
     def exchange(self, worker: int, pieces: Sequence[int], contributions: int, servers: int) -> Exchange:
         """An `Exchange` that is recorded."""
-        self._components += 1
-        return _RecordedExchange(self, self._components, worker, pieces, contributions, servers)
+        return _RecordedExchange(self, self._new(), worker, pieces, contributions, servers)
 
     def table(self) -> RoundTable:
         """A `RoundTable` that is recorded."""
-        self._components += 1
-        return _RecordedTable(self, self._components)
+        return _RecordedTable(self, self._new())
+
+    def _new(self) -> int:
+        self._last.append("")
+        return len(self._last) - 1
 
     def write(self, component: int, event: str, effects: Iterable[str] = ()) -> None:
-        """One event of a component."""
-        self._file.write(f"{component} {event} > {' '.join(effects)}\n")
+        """One event of a component. Questions that change nothing are not repeated."""
+        line = f"{component} {event} > {' '.join(effects)}\n"
+        if line != self._last[component] or event.startswith(("take", "push")):
+            self._file.write(line)
+            self._last[component] = line
 
     def bit(self, value: Value) -> int:
         """Of a contribution."""
@@ -99,6 +103,8 @@ class _RecordedExchange(Exchange):
         number, piece = answer.key
         at = f"{server} {number} {piece} {answer.round} {answer.generation}"
         self._write(f"take {at} {self._recorder.sum(answer.values)}")
+        if self._frozen:  # the model does not ask then
+            self._write("wait", ["-"])
 
     def freeze(self) -> SumStatus:
         self._write("freeze")

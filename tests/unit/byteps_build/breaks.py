@@ -23,6 +23,7 @@ BREAKS = {
     "a round completes while frozen": ("!frozen_ && AllArrived()", "AllArrived()"),
     "rounds have no numbers": ("open_.clear();\n    ++round_;", "open_.clear();"),
     "a sum in place is sent again": ("mine == sum", "false"),
+    "the sum is in place": ("pushed.sum = sum;", "pushed.sum = mine;"),
     "a buffer stays open": ("for (uint32_t one : open_) pushed_[one].open = false;", ""),
     "freeze does nothing": ("frozen_ = true;", ""),
     "resume stays frozen": ("frozen_ = false;\n    changed_.notify_all();", ""),
@@ -54,6 +55,10 @@ BREAKS = {
         "servers_[next++ % servers_.size()]",
         "servers_[(next++ - number) % servers_.size()]",
     ),
+    "pushes have no generation": ("head.generation = push.generation;", ""),
+    "pushes have no round": ("head.round = push.round;", ""),
+    "pushes expect all workers": ("head.contributions = push.contributions;", "head.contributions = workers_;"),
+    "what is skipped travels": ("head.skip = buffer.Skip(piece);", ""),
     # lane.h
     "cleared lanes still send": ("rows_.clear();", "for (auto& row : rows_) row.second.unanswered = 0;"),
     "cleared lanes remember the bytes of a priority": (
@@ -71,6 +76,9 @@ BREAKS = {
     "a sum takes an older round": ("(head.generation == sum.generation && head.round < sum.round)", "false"),
     "a new generation adds to the sum of the old": (_NEWER, _NEWER.replace("Drop(sum);", "")),
     "a sum keeps its generation": (_NEWER, _NEWER.replace("sum.generation = head.generation;", "")),
+    "a sum expects what the one before did": ("sum.contributions = head.contributions;", ""),
+    "a complete sum keeps its contributors": ("sum.pushers.clear();\n    sum.total = nullptr;", "sum.total = nullptr;"),
+    "all get what one skips": ("answer.skip = one.skip;", "answer.skip = skip;"),
     "answers have no generation": (_ANSWERS, "answer.round = sum.round;"),
     "answers have no round": (_ANSWERS, "answer.generation = sum.generation;"),
     "a sum is not over": ("++sum.round;", ""),

@@ -13,9 +13,8 @@ _SLOTS = 2
 
 
 def play(seed: int, recorder: Recorder) -> None:
-    """One job: an exchange and a table, which do not know each other."""
+    """An exchange and a table, which do not know each other."""
     rng = random.Random(seed)
-    recorder.begin(seed)
     pieces = [rng.randint(1, 4) for _ in range(rng.randint(1, 3))]
     for events, count in ((_of_exchange(rng, recorder, pieces), 300), (_of_table(rng, recorder, pieces), 100)):
         for _ in range(count):
