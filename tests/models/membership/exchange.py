@@ -84,8 +84,8 @@ class Exchange:
 
     def enter(self, generation: int, round_number: int, contributions: int, lost_servers: Collection[int]) -> int:
         """Returns the number of the round: the servers have the sums of earlier rounds."""
-        self.use_servers_without(lost_servers)
         self._change(contributions)
+        self.use_servers_without(lost_servers)
         self._generation, self._round = generation, round_number
         return round_number
 

@@ -35,7 +35,7 @@ def play(program: Path, schedules: int) -> subprocess.CompletedProcess[str]:
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_workers_that_send_in_different_orders_do_not_block_each_other(tmp_path: Path) -> None:
-    done = play(build(tmp_path, played="lanes"), SCHEDULES)
+    done = play(build(tmp_path, "lanes"), SCHEDULES)
     assert done.returncode == 0, done.stderr[-3000:]
     assert int(done.stdout) > SCHEDULES, "receipts"
 
@@ -43,5 +43,5 @@ def test_workers_that_send_in_different_orders_do_not_block_each_other(tmp_path:
 @pytest.mark.slow
 @pytest.mark.parametrize(("right", "wrong", "told"), BREAKS.values(), ids=BREAKS)
 def test_each_rule_is_needed(tmp_path: Path, right: str, wrong: str, told: str) -> None:
-    done = play(build(tmp_path, right, wrong, played="lanes"), SCHEDULES)
+    done = play(build(tmp_path, "lanes", {right: wrong}), SCHEDULES)
     assert done.returncode != 0 and told in done.stderr, done.stderr[-3000:]

@@ -15,5 +15,5 @@ pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="no g++")
 
 @pytest.mark.slow
 def test_who_has_no_part_in_a_sum_that_others_wait_for_and_does_not_answer(tmp_path: Path) -> None:
-    done = subprocess.run([build(tmp_path, played="silence")], capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run([build(tmp_path, "silence")], capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr[-3000:]

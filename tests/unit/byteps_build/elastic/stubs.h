@@ -90,6 +90,12 @@ inline int GetEnv(const char* name, int otherwise) {
   return value ? atoi(value) : otherwise;
 }
 
+// Which text of the sources is replaced (sources_tree.py); 0: none.
+inline int Break() {
+  static const int number = GetEnv("BREAK", 0);
+  return number;
+}
+
 struct Postoffice {
   static Postoffice* Get() {
     static Postoffice one;
