@@ -75,7 +75,8 @@ def _workers(cluster: Cluster, placed: RoleHosts) -> Iterator[BrokenRule]:
             asking = Counter(worker.host for worker in cluster.workers)[name]
             message = f"has {_slots(room[name])}, and {asking} workers name it; set cluster.hosts.{name}.slots"
             yield BrokenRule(path, message, name, ((*_HOSTS, name), _COUNT))
-    homeless = [rank for rank in unplaced if cluster.workers[rank].host is None]
+    # One that comes later may get its host from `dynamix join --host`.
+    homeless = [rank for rank in unplaced if cluster.workers[rank].host is None and not cluster.workers[rank].later]
     if homeless:
         message = f"have {_slots(sum(room.values()))} for {len(cluster.workers)} workers: no room for worker"
         ranks = ", ".join(map(str, homeless[:8])) + (", ..." if len(homeless) > 8 else "")
@@ -98,6 +99,8 @@ def _servers(cluster: Cluster, placed: RoleHosts) -> Iterator[BrokenRule]:
             yield BrokenRule(path, message, server.host, uses)
         elif beside is None:
             yield BrokenRule(path, f"{_unknown(cluster)}; or worker-N, or {OWN_HOST}", server.host, uses)
+        elif cluster.workers[beside].later:
+            yield BrokenRule(path, "names a worker that has no host when the job begins", server.host, uses)
 
 
 def _home(config: Config, placed: RoleHosts) -> Iterator[BrokenRule]:

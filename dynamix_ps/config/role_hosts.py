@@ -19,7 +19,10 @@ _BESIDE = re.compile(r"worker-(0|[1-9][0-9]{0,3})")
 
 @dataclass(frozen=True, slots=True)
 class RoleHosts:
-    """The name of the host of every role; None where the cluster file has none for it."""
+    """The name of the host of every role; None where the cluster file has none for it.
+
+    A worker that comes later needs none: `dynamix join --host` names one.
+    """
 
     workers: tuple[str | None, ...]  # by rank
     servers: tuple[str | None, ...]

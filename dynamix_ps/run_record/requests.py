@@ -20,6 +20,7 @@ class MembershipRequest(NamedTuple):
     kind: str
     number: int  # of a worker: its rank
     role: str = "worker"
+    host: str = ""  # on which it shall start; empty: on its own
 
     @property
     def name(self) -> str:
@@ -35,13 +36,18 @@ class Requests:
 
     def read(self) -> list[MembershipRequest]:
         """What was asked since the last call."""
-        found = (MembershipRequest(line["kind"], line.get("number"), line.get("role")) for line in self._tail.read())  # type: ignore[arg-type]
-        return [one for one in found if one.kind in _KINDS and type(one.number) is int and one.role in _ROLES]
+        fields = MembershipRequest._fields
+        found = (MembershipRequest(*(line.get(name) for name in fields)) for line in self._tail.read())  # type: ignore[arg-type]
+        return [one for one in found if _is_usable(one)]
 
 
-def request(folder: RunFolder, kind: str, number: int, role: str = "worker") -> None:
+def _is_usable(one: MembershipRequest) -> bool:
+    return one.kind in _KINDS and type(one.number) is int and one.role in _ROLES and type(one.host) is str
+
+
+def request(folder: RunFolder, kind: str, number: int, role: str = "worker", host: str = "") -> None:
     """Have the launcher read it. Raises EnvironmentNotReady: the run folder cannot be written."""
-    line = json.dumps({**MembershipRequest(kind, number, role)._asdict(), "time_s": time.time()})
+    line = json.dumps({**MembershipRequest(kind, number, role, host)._asdict(), "time_s": time.time()})
     try:
         with folder.requests_file.open("a", encoding="utf-8") as file:
             file.write(line + "\n")

@@ -16,11 +16,12 @@ class AwayHosts:
         patience_s: how long an attempt may take until the host is ready.
 
     Attributes:
+        patience_s: as given.
         leaving: hosts that are told to end, whose workers leave.
     """
 
     def __init__(self, patience_s: float) -> None:
-        self._patience_s = patience_s
+        self.patience_s = patience_s
         self.leaving: set[str] = set()
         self._away: set[str] = set()
         self._failed: Counter[str] = Counter()  # how often it was lost or not back
@@ -45,6 +46,12 @@ class AwayHosts:
         self._away.add(host)
         self._fails(host, now_s)
 
+    def expect(self, host: str, role: str) -> None:
+        """Note that a host which was in no part of the job is to come for this role, wherever it was due before."""
+        for roles in self._due.values():
+            roles.pop(role, None)
+        self._away.add(host)
+
     def wait_for(self, host: str, role: str, starts: int) -> None:
         """Start a role on this host once the host is back. `starts`: how often the role was started before."""
         self._away.add(host)
@@ -57,7 +64,7 @@ class AwayHosts:
     def to_reach(self, now_s: float) -> list[str]:
         """Hosts to try now, because roles are due there. From then on an attempt at each of them is under way."""
         hosts = [host for host in self._due if host not in self._deadline_s and now_s >= self._reach_s.get(host, now_s)]
-        self._deadline_s |= dict.fromkeys(hosts, now_s + self._patience_s)
+        self._deadline_s |= dict.fromkeys(hosts, now_s + self.patience_s)
         return hosts
 
     def is_late(self, host: str, now_s: float) -> bool:

@@ -24,8 +24,8 @@ Role = Literal["scheduler", "server", "worker", "arbitrator"]
 class JobRole:
     """One role of a job.
 
-    `beside`: name of the role whose host this role shares; None: it shares none. `later`: the launcher does not start
-    it with the others.
+    `host`: empty for a worker that gets one when it joins. `beside`: name of the role whose host this role shares;
+    None: it shares none. `later`: the launcher does not start it with the others.
     """
 
     name: str
@@ -84,7 +84,7 @@ def job_roles(config: Config) -> tuple[JobRole, ...]:
 
 def hosts_with_roles(config: Config) -> tuple[str, ...]:
     """Names of the hosts on which a job has roles, in the order of its roles."""
-    return tuple(dict.fromkeys(role.host for role in job_roles(config)))
+    return tuple(dict.fromkeys(role.host for role in job_roles(config) if role.host))
 
 
 def threads_of_worker(config: Config) -> int:
@@ -111,7 +111,8 @@ def _job_roles(config: Config) -> Iterator[JobRole]:
     elif config.has_arbitrator:
         yield JobRole("arbitrator", "arbitrator", host=home, beside=config.data_plane.home_role)
     for rank, host in enumerate(placed.workers):
-        yield JobRole(f"worker-{rank}", "worker", rank, _known(host), later=rank in config.later)
+        later = rank in config.later
+        yield JobRole(f"worker-{rank}", "worker", rank, (host or "") if later else _known(host), later=later)
 
 
 def _known(host: str | None) -> str:

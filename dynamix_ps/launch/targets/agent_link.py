@@ -6,6 +6,7 @@ import selectors
 from collections.abc import Callable, Mapping
 from typing import Protocol
 
+from dynamix_ps.errors import UsageError
 from dynamix_ps.launch.host.host_agent import HostAgent
 from dynamix_ps.launch.messages.agent_messages import FromAgent, ToAgent
 from dynamix_ps.launch.roles.placement import Placement
@@ -53,6 +54,15 @@ class Target(Protocol):
         """Begin to reach the agent of a host; does not wait. Raises EnvironmentNotReady."""
         ...
 
+    def admit(self, host: str) -> None:
+        """From now on reach a host that the cluster file does not name, too.
+
+        Raises:
+            UsageError: no host joins a job whose hosts are reached so.
+            EnvironmentNotReady: the host is one that the job has under another name.
+        """
+        ...
+
 
 class OwnProcess:
     """The target for a job on the launcher's host alone: the agent is part of the launcher."""
@@ -62,6 +72,11 @@ class OwnProcess:
 
     def connect(self, host: str, selector: selectors.BaseSelector, deliver: Deliver) -> AgentLink:
         return LocalLink(host, selector, deliver, self._environ, self._placement)
+
+    def admit(self, host: str) -> None:
+        raise UsageError(
+            "the job is on one host alone, and its roles listen for no other; name two hosts or more in cluster.hosts"
+        )
 
 
 class LocalLink:

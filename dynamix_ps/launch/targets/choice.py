@@ -13,7 +13,7 @@ from dynamix_ps.config.host_rules import is_loopback
 from dynamix_ps.config.resolve import with_places
 from dynamix_ps.config.role_hosts import address_of
 from dynamix_ps.config.schema import Config, Host
-from dynamix_ps.errors import EnvironmentNotReady
+from dynamix_ps.errors import EnvironmentNotReady, UsageError
 from dynamix_ps.launch.roles.placement import Placement
 from dynamix_ps.launch.roles.plan import cpus_per_worker, hosts_with_roles
 from dynamix_ps.launch.targets.agent_link import OwnProcess, Target
@@ -106,15 +106,25 @@ def target_of(config: Config, placement: Placement, given: Allocation | None = N
         both = " and ".join(f"{host} ({address_of(cluster, host)})" for host in own[:2])
         raise EnvironmentNotReady(f"cluster.hosts: {both} are this machine; write one host, with the slots of both")
     given = given or allocation(os.environ)
+    addresses = {name: host.address for name, host in cluster.hosts.items()}
 
     def command_of(host: str) -> AgentCommand:
         if given is not None and given.reaches(host) and (given.starts_own_agent or host not in own):
             return given.agent_command(host)
         if host in own:
             return ON_OWN_MACHINE
-        return ssh_command(host, cluster.hosts[host].address, os.environ)
+        return ssh_command(host, addresses[host], os.environ)
 
-    return Commands(command_of)
+    def admit(host: str) -> None:
+        if given is not None:
+            raise UsageError(f"the hosts of the job are those that {given.name} has given it")
+        address = addresses.setdefault(host, None) or host
+        if is_own(address) and host not in own:
+            if own:
+                raise EnvironmentNotReady(f"{host} is this machine, which the job knows as {own[0]}")
+            own.append(host)
+
+    return Commands(command_of, admit)
 
 
 def is_own(address: str) -> bool:
