@@ -59,7 +59,7 @@ LIMITS = {
     "lines of the product": Limit(75_700, 58_000),
     "lines of its core": Limit(60_100, 42_000),
     "lines of benchmarks": Limit(24_700, 20_000),
-    "lines of tests": Limit(89_300, 60_000),
+    "lines of tests": Limit(89_400, 60_000),
     "depth of inheritance": Limit(2, 2),
     "methods of the largest class": Limit(40, 40),
     "attributes of the largest class": Limit(20, 20),

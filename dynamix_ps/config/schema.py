@@ -590,8 +590,8 @@ class Config(_Section):
 
     @property
     def has_arbitrator(self) -> bool:
-        """Whether a process decides for all workers."""
-        return self.mode != "off" and not self.is_decentralised
+        """Whether there is one: it decides for all workers, or in an elastic job on who is lost and enters."""
+        return self.mode != "off" and (self.is_elastic or not self.is_decentralised)
 
     def bounds(self, rank: int) -> tuple[int, int]:
         """(smallest, largest) batch size of a worker."""

@@ -136,11 +136,6 @@ env:
         (MINIMAL + "policy: {name: stigmergy, stigmergy: {alarm: 101}}\n", 2, "policy.stigmergy.alarm: must be at mo"),
         (MINIMAL + "policy: {stigmergy: {}}\n", 2, "policy.stigmergy: is only for policy.name: stigmergy; remove it"),
         (MINIMAL + "policy: {name: stigmergy}\nwindow: 5\n", 3, "window: must be at least 6 with policy.name: stig"),
-        (
-            MINIMAL + "policy: {name: stigmergy}\nelastic: {min_workers: 1}\n",
-            3,
-            "elastic.min_workers: needs an arbitrator, which policy.name: stigmergy does without",
-        ),
         (MINIMAL + "elastic: {min_workers: 3}\n", 2, "elastic.min_workers: must not exceed the number of workers, 2"),
         (MINIMAL + "elastic: {min_workers: 0}\n", 2, "elastic.min_workers: must be at least 1"),
         (MINIMAL + "elastic: {min_workers: 1, max_workers: 1}\n", 2, "elastic.max_workers: must not be less than the"),
