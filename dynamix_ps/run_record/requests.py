@@ -21,6 +21,7 @@ class MembershipRequest(NamedTuple):
     number: int  # of a worker: its rank
     role: str = "worker"
     host: str = ""  # on which it shall start; empty: on its own
+    slots: int = 1  # of that host, where it is new
 
     @property
     def name(self) -> str:
@@ -42,12 +43,13 @@ class Requests:
 
 
 def _is_usable(one: MembershipRequest) -> bool:
-    return one.kind in _KINDS and type(one.number) is int and one.role in _ROLES and type(one.host) is str
+    known = one.kind in _KINDS and one.role in _ROLES
+    return known and type(one.number) is type(one.slots) is int and one.slots > 0 and type(one.host) is str
 
 
-def request(folder: RunFolder, kind: str, number: int, role: str = "worker", host: str = "") -> None:
+def request(folder: RunFolder, kind: str, number: int, role: str = "worker", host: str = "", slots: int = 1) -> None:
     """Have the launcher read it. Raises EnvironmentNotReady: the run folder cannot be written."""
-    line = json.dumps({**MembershipRequest(kind, number, role, host)._asdict(), "time_s": time.time()})
+    line = json.dumps({**MembershipRequest(kind, number, role, host, slots)._asdict(), "time_s": time.time()})
     try:
         with folder.requests_file.open("a", encoding="utf-8") as file:
             file.write(line + "\n")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from dynamix_ps.config.load import check_rules
@@ -50,28 +50,33 @@ class Arrivals:
         self._roles, self._links, self._states, self._away = roles, links, states, away
         self._instructions, self._folder = instructions, folder
         self._tell, self._start, self._failed = tell, start, failed
-        self._new: dict[str, JobRole] = {}  # the role for which each new host is to come, as it was before
+        self._new: dict[str, list[JobRole]] = {}  # the roles for which each new host is to come, as they were before
         self._copies: dict[str, CodeCopy] = {}  # on their way to new hosts
         self._refused_s: dict[str, float] = {}  # when, monotonic
         self.fit: Fit | None = None  # what new hosts are compared with
 
-    def expect(self, state: RoleState, host: str) -> bool:
-        """A user wants a worker, which does not run, on this host. Returns whether it is to start there."""
+    def expect(self, state: RoleState, host: str, slots: int) -> bool:
+        """A user wants a worker, which does not run, on this host. Returns whether it is to start there.
+
+        `slots`: for how many workers a new host has room: others get it that have no host, or have lost theirs.
+        """
         role, now_s = state.role, time.monotonic()
         if role.host == host:
             return True
         if now_s - self._refused_s.get(host, -_ANSWERED_S) < _ANSWERED_S:
             return False
         try:
-            config = self._with_host(role, host)
+            coming = [role, *self._homeless(role)[: slots - 1]]
+            config = self._with_host(coming, host)
             self._links.target.admit(host)
         except DynamixError as error:
             self._refuse(host, role, str(error))
             return False
         self._instructions.config = config
-        self._new[host] = role
-        state.role = replace(role, host=host)
-        self._away.expect(host, role.name)
+        self._new[host] = coming
+        for one in coming:
+            self._roles[one.name].role = replace(one, host=host)
+            self._away.expect(host, one.name)
         return True
 
     def advance(self, now_s: float) -> None:
@@ -109,24 +114,32 @@ class Arrivals:
         roles = self._away.give_up(host, now_s)
         if (former := self._new.pop(host, None)) is not None:
             self._states[host].finished = True
-            self._roles[former.name].role = former
-            self._refuse(host, former, reason)
+            for role in former:
+                self._roles[role.name].role = role
+            self._refuse(host, former[0], reason)
             return
         self._tell("host_not_back", host=host, reason=reason, roles=roles)
         for name in roles:
             self._failed(name, now_s)
 
-    def _with_host(self, role: JobRole, host: str) -> Config:
-        """Raises UsageError, ConfigError: the job cannot have the worker there."""
+    def _homeless(self, first: JobRole) -> list[JobRole]:
+        """The other workers that have no host, or have lost theirs."""
+        others = (state.role for state in self._roles.values() if state.role.name != first.name)
+        return [one for one in others if one.role == "worker" and (not one.host or one.host in self._away)]
+
+    def _with_host(self, coming: Sequence[JobRole], host: str) -> Config:
+        """Raises UsageError, ConfigError: the job cannot have these workers there."""
         there = [other.role.name for other in self._roles.values() if other.role.host == host]
         if there:
             raise UsageError(f"it has {', '.join(there)} of this job already, and gets no further roles; name another")
-        assert role.rank is not None
+        ranks = {role.rank for role in coming}
         cluster = self._instructions.config.cluster
-        workers = list(cluster.workers)
-        workers[role.rank] = workers[role.rank].model_copy(update={"host": host})
-        hosts = {**cluster.hosts, host: cluster.hosts.get(host, Host()).model_copy(update={"slots": 1})}
-        cluster = cluster.model_copy(update={"workers": tuple(workers), "hosts": hosts})
+        workers = tuple(
+            worker.model_copy(update={"host": host}) if rank in ranks else worker
+            for rank, worker in enumerate(cluster.workers)
+        )
+        hosts = {**cluster.hosts, host: cluster.hosts.get(host, Host()).model_copy(update={"slots": len(coming)})}
+        cluster = cluster.model_copy(update={"workers": workers, "hosts": hosts})
         return check_rules(self._instructions.config.model_copy(update={"cluster": cluster}), f"--host {host}")
 
     def _refuse(self, host: str, role: JobRole, reason: str) -> None:
@@ -190,7 +203,7 @@ class Arrivals:
         link.send(self._instructions.begin(host, address, late=True))
         if self._instructions.speeds is not None:
             link.send(self._instructions.speeds)
-        if (role := self._new.pop(host, None)) is not None:
-            self._tell("host_joined", host=host, address=address, workers=[role.rank])
+        if roles := self._new.pop(host, None):
+            self._tell("host_joined", host=host, address=address, workers=[role.rank for role in roles])
         for name, starts in self._away.back(host).items():
             self._start(name, starts)

@@ -24,11 +24,16 @@ _LOOK_S = 0.2
 
 
 def ask_to_join(
-    folder: RunFolder, number: int, role: str = "worker", host: str = "", patience_s: float = PATIENCE_S
+    folder: RunFolder,
+    number: int,
+    role: str = "worker",
+    host: str = "",
+    slots: int = 1,
+    patience_s: float = PATIENCE_S,
 ) -> str:
     """Have the launcher of this run start a worker or server, and wait until it takes part. Returns that in words.
 
-    `host`: on which the worker shall start; empty: on its own.
+    `host`: on which the worker shall start; empty: on its own. `slots`: for how many workers a new host has room.
 
     Raises:
         UsageError: the run accepts no joiners, has no such role or is over, or the role is there or has no host.
@@ -50,7 +55,7 @@ def ask_to_join(
         for line in events.read():
             _check_event(line, number, role)
         if (now_s := time.monotonic()) >= ask_s:
-            request(folder, JOIN, number, role, host)
+            request(folder, JOIN, number, role, host, slots)
             ask_s = now_s + REPEAT_S
         if now_s > deadline_s:
             log = folder.log_file(f"{role}-{number}")

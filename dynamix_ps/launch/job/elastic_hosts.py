@@ -73,7 +73,7 @@ class ElasticHosts(RunHosts):
                 state = self.roles.get(asked.name)
                 if state is not None and (state.absent or state.exit_code is not None):
                     host = asked.host or state.role.host
-                    if not host or not self._arrivals.expect(state, host):
+                    if not host or not self._arrivals.expect(state, host, asked.slots):
                         continue
                     self._away.at_once(host)
                     if not self._away.waits_for(asked.name):

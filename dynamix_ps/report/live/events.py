@@ -143,7 +143,7 @@ _WORDS: dict[str, Callable[[Line], str]] = {
         f"{event['samples']:,} of {event['planned']:,} samples; the others come next"
     ),
     "host_joined": lambda event: (
-        f"host {event['host']} ({event['address']}) has joined, for worker {_plain(event['workers'])}"
+        f"host {event['host']} ({event['address']}) has joined, for worker {', '.join(map(str, event['workers']))}"
     ),
     "host_leaves": lambda event: (
         f"host {event['host']} is told to end ({event['signal']})"

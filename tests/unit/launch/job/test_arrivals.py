@@ -61,8 +61,8 @@ def job(folder: Path, **keys: Any) -> Rig:
     return rig
 
 
-def ask(rig: Rig, host: str = "new", rank: int = 2) -> None:
-    request(rig.folder, JOIN, rank, host=host)
+def ask(rig: Rig, host: str = "new", rank: int = 2, slots: int = 1) -> None:
+    request(rig.folder, JOIN, rank, host=host, slots=slots)
     rig.hosts.pass_requests_on()
     rig.hosts.restart(THERE)
 
@@ -251,6 +251,35 @@ def test_a_worker_that_has_no_host_waits_until_one_is_named(tmp_path: Path) -> N
     rig = job(tmp_path)
     ask(rig, host="")
     assert not started(rig) and rig.hosts.names == ("a", "b")
+
+
+def hosts_of(rig: Rig) -> list[str]:
+    """The host of every worker."""
+    return [rig.hosts.roles[f"worker-{rank}"].role.host for rank in range(4)]
+
+
+def test_a_host_with_more_slots_takes_further_workers_that_have_no_host(tmp_path: Path) -> None:
+    rig = job(tmp_path)
+    ask(rig, rank=3, slots=2)
+    answer(rig, package="other")
+    try_links(rig)
+    assert hosts_of(rig) == ["a", "b", "", ""], "it is refused with all of them"
+    ask(rig, "other", rank=3, slots=2)
+    answer(rig, "other")
+    try_links(rig)
+    rig.hosts.restart(THERE)
+    assert hosts_of(rig) == ["a", "b", "other", "other"]
+    assert rig.agents["other"].sent[-1] == StartAgain("worker-3", 2), "the other one waits until it is asked for"
+    assert ("host_joined", {"host": "other", "address": "10.0.0.8", "workers": [3, 2]}) in rig.events
+    ask(rig, host="")
+    assert rig.agents["other"].sent[-1] == StartAgain("worker-2", 1)
+
+
+def test_a_host_may_take_all_workers_of_a_lost_one(tmp_path: Path) -> None:
+    rig = job(tmp_path)
+    lose(rig, "b")
+    ask(rig, rank=2, slots=4)
+    assert hosts_of(rig) == ["a", "new", "new", "new"], "worker 0 runs"
 
 
 def test_a_worker_of_a_lost_host_starts_on_another_one(tmp_path: Path) -> None:
