@@ -55,11 +55,9 @@ class Target(Protocol):
         ...
 
     def admit(self, host: str) -> None:
-        """From now on reach a host that the cluster file does not name, too.
+        """From now on reach a host that the cluster file does not name, too. Does not wait.
 
-        Raises:
-            UsageError: no host joins a job whose hosts are reached so.
-            EnvironmentNotReady: the host is one that the job has under another name.
+        Raises UsageError if no host joins a job whose hosts are reached so.
         """
         ...
 

@@ -118,11 +118,7 @@ def target_of(config: Config, placement: Placement, given: Allocation | None = N
     def admit(host: str) -> None:
         if given is not None:
             raise UsageError(f"the hosts of the job are those that {given.name} has given it")
-        address = addresses.setdefault(host, None) or host
-        if is_own(address) and host not in own:
-            if own:
-                raise EnvironmentNotReady(f"{host} is this machine, which the job knows as {own[0]}")
-            own.append(host)
+        addresses.setdefault(host, None)  # looking a name up might take longer than agents wait to hear of the launcher
 
     return Commands(command_of, admit)
 
