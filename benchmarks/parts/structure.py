@@ -56,8 +56,8 @@ class Limit(NamedTuple):
 
 
 LIMITS = {
-    "lines of the product": Limit(75_700, 58_000),
-    "lines of its core": Limit(60_130, 42_000),
+    "lines of the product": Limit(75_730, 58_000),
+    "lines of its core": Limit(60_150, 42_000),
     "lines of benchmarks": Limit(24_700, 20_000),
     "lines of tests": Limit(89_400, 60_000),
     "depth of inheritance": Limit(2, 2),

@@ -52,6 +52,12 @@ def role_hosts(cluster: Cluster) -> RoleHosts:
     return RoleHosts(workers, _server_hosts(cluster, hosts, workers), home)
 
 
+def awaits_hosts(cluster: Cluster) -> bool:
+    """Whether workers that come later have no host, so that `dynamix join --host` names one."""
+    placed = zip(cluster.workers, role_hosts(cluster).workers, strict=True)
+    return any(host is None and worker.later and worker.host is None for worker, host in placed)
+
+
 def worker_beside(server: ServerSection) -> int | None:
     """N of a server with `host: worker-N`; None for another host."""
     found = _BESIDE.fullmatch(server.host)

@@ -82,3 +82,25 @@ def test_workers_on_a_host_that_the_cluster_file_does_not_name(
     assert [row["host"] for row in summary["per_worker"]] == ["node-1", "node-2", "node-3", "node-3"]
     assert [row["state"] for row in summary["per_worker"]] == ["finished"] * 4
     assert len(summary["arrivals"]) == 3 and len(summary["departures"]) == 1 and summary["losses"] == []
+
+
+def test_a_job_grows_from_one_host_to_three(hosts: ThreeHosts, tmp_path: Path, started: Launchers) -> None:
+    named = {"node-1": (f"{{address: {ADDRESSES['node-1']}}}", ())}
+    more = {"elastic": ", max_workers: 3", "servers": "[{host: node-1}]", "keys": f"env: {ONE_THREAD!r}\n"}
+    script = STORY.replace("== 4", "== 3") + "def attached():\n    assert os.path.isdir(os.environ['DYNAMIX_TLS'])\n"
+    story = Story(tmp_path, None, script, DOUBLE, min_workers=1, workers=1, hosts=named, **more)
+    story.write()
+    started.append(job := hosts.launch(tmp_path, "-c", "cluster.yaml"))
+    wait_for(lambda: len(story.sums(0)) > 5 or job.poll() is not None, "one that trains", limit_s=90)
+    for rank, address in (("1", ADDRESSES["node-2"]), ("2", ADDRESSES["node-3"])):
+        told = ends(hosts.dynamix(tmp_path, "join", rank, "--host", address), 0, limit_s=90)
+        assert told.startswith(f"worker {rank} has entered; ")
+    ends(job, 0, limit_s=90)
+    story.assert_nothing_left()
+    story.check([0, 1, 2], rtol=1e-9)
+    story.check_epochs(0)
+    assert [row["host"] for row in story.summary()["per_worker"]] == [
+        "node-1",
+        ADDRESSES["node-2"],
+        ADDRESSES["node-3"],
+    ]

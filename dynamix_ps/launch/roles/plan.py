@@ -13,7 +13,7 @@ from dynamix_ps import own_process
 from dynamix_ps.addresses import host_port
 from dynamix_ps.certificates import OFF
 from dynamix_ps.config import variables
-from dynamix_ps.config.role_hosts import HERE, address_of, hosts_of, role_hosts, worker_beside
+from dynamix_ps.config.role_hosts import HERE, address_of, awaits_hosts, hosts_of, role_hosts, worker_beside
 from dynamix_ps.config.schema import Config, ServerSection
 from dynamix_ps.launch.roles.devices import visible_devices
 
@@ -85,6 +85,11 @@ def job_roles(config: Config) -> tuple[JobRole, ...]:
 def hosts_with_roles(config: Config) -> tuple[str, ...]:
     """Names of the hosts on which a job has roles, in the order of its roles."""
     return tuple(dict.fromkeys(role.host for role in job_roles(config) if role.host))
+
+
+def spans_hosts(config: Config) -> bool:
+    """Whether a job is on several hosts, or others may join it."""
+    return len(hosts_with_roles(config)) > 1 or awaits_hosts(config.cluster)
 
 
 def threads_of_worker(config: Config) -> int:

@@ -11,6 +11,10 @@ from dynamix_ps.launch.host.host_agent import HostAgent
 from dynamix_ps.launch.messages.agent_messages import FromAgent, ToAgent
 from dynamix_ps.launch.roles.placement import Placement
 
+ONE_HOST = (
+    "the job is on one host alone, and its roles listen for no other; a job that others may join has two hosts in "
+    "cluster.hosts, or workers of elastic.max_workers without a slot there"
+)
 Deliver = Callable[[str, FromAgent], None]  # (name of the host, message)
 
 
@@ -72,9 +76,7 @@ class OwnProcess:
         return LocalLink(host, selector, deliver, self._environ, self._placement)
 
     def admit(self, host: str) -> None:
-        raise UsageError(
-            "the job is on one host alone, and its roles listen for no other; name two hosts or more in cluster.hosts"
-        )
+        raise UsageError(ONE_HOST)
 
 
 class LocalLink:

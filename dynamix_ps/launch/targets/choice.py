@@ -15,8 +15,8 @@ from dynamix_ps.config.role_hosts import address_of
 from dynamix_ps.config.schema import Config, Host
 from dynamix_ps.errors import EnvironmentNotReady, UsageError
 from dynamix_ps.launch.roles.placement import Placement
-from dynamix_ps.launch.roles.plan import cpus_per_worker, hosts_with_roles
-from dynamix_ps.launch.targets.agent_link import OwnProcess, Target
+from dynamix_ps.launch.roles.plan import cpus_per_worker, hosts_with_roles, spans_hosts
+from dynamix_ps.launch.targets.agent_link import ONE_HOST, OwnProcess, Target
 from dynamix_ps.launch.targets.command_link import ON_OWN_MACHINE, AgentCommand, Commands
 from dynamix_ps.launch.targets.ssh import ssh_command
 
@@ -100,7 +100,7 @@ def target_of(config: Config, placement: Placement, given: Allocation | None = N
     """
     cluster, hosts = config.cluster, hosts_with_roles(config)
     own = [host for host in hosts if is_own(address_of(cluster, host))]
-    if not cluster.hosts or (own and len(hosts) == 1):
+    if not cluster.hosts or (own and not spans_hosts(config)):
         return OwnProcess(os.environ, placement)
     if len(own) > 1:
         both = " and ".join(f"{host} ({address_of(cluster, host)})" for host in own[:2])
@@ -118,6 +118,8 @@ def target_of(config: Config, placement: Placement, given: Allocation | None = N
     def admit(host: str) -> None:
         if given is not None:
             raise UsageError(f"the hosts of the job are those that {given.name} has given it")
+        if not spans_hosts(config):
+            raise UsageError(ONE_HOST)
         addresses.setdefault(host, None)  # looking a name up might take longer than agents wait to hear of the launcher
 
     return Commands(command_of, admit)

@@ -146,12 +146,23 @@ env:
             "elastic.max_workers: needs a policy that can tell the sizes of more workers",
         ),
         (
-            "cluster: {hosts: {a: {slots: 2}}, workers: [{}, {}, {}]}\nelastic: {min_workers: 1, max_workers: 4}\n",
+            "cluster: {hosts: {10.0.0.1: {slots: 2}}, workers: [{}, {}, {}]}\n"
+            "elastic: {min_workers: 1, max_workers: 4}\n",
             1,
             "cluster.hosts: have 2 slots for 4 workers: no room for worker 2; set slots",
         ),
         (
-            "cluster: {hosts: {a: {}}, servers: [{host: worker-1}], workers: [{}, {later: true}]}\n"
+            "cluster: {hosts: {a: {}}, workers: [{}]}\nelastic: {min_workers: 1, max_workers: 2}\n",
+            1,
+            "cluster.hosts.a: must be an IP address by which hosts that join reach this one; or set slots",
+        ),
+        (
+            "cluster: {hosts: {a: {address: '::1'}}, workers: [{}]}\nelastic: {min_workers: 1, max_workers: 2}\n",
+            1,
+            "cluster.hosts.a.address: must be an IP address by which hosts that join reach this one; or set slots",
+        ),
+        (
+            "cluster: {hosts: {a: {address: 10.0.0.1}}, servers: [{host: worker-1}], workers: [{}, {later: true}]}\n"
             "elastic: {min_workers: 1}\n",
             1,
             "cluster.servers[0].host: names a worker that has no host when the job begins",

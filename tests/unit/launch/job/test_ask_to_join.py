@@ -147,7 +147,7 @@ def test_its_host_may_not_fit(folder: RunFolder) -> None:  # noqa: F811
 
 
 def test_a_worker_without_a_host_needs_one(folder: RunFolder) -> None:  # noqa: F811
-    hosts = {"a": Host(slots=2)}
+    hosts = {"a": Host(address="10.0.0.1", slots=2)}
     later = ELASTIC.cluster.workers[2].model_copy(update={"later": True})
     changes = {"host": "a", "hosts": hosts, "workers": (*ELASTIC.cluster.workers[:2], later)}
     cluster = ELASTIC.cluster.model_copy(update=changes)

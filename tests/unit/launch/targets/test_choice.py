@@ -129,8 +129,14 @@ def test_a_host_may_join_a_job_whose_hosts_are_reached_by_ssh(monkeypatch: pytes
 
 def test_no_host_joins_a_job_on_one_machine_or_of_a_batch_system(monkeypatch: pytest.MonkeyPatch) -> None:
     own(monkeypatch, "a")
-    with pytest.raises(UsageError, match="the job is on one host alone"):
-        target({"a": {}}, 1).admit("b")
+    for there in ("a", "b"):
+        with pytest.raises(UsageError, match="the job is on one host alone"):
+            target({there: {}}, 1).admit("c")
+    cluster = {"hosts": {"a": {}}, "workers": ({},)}
+    job = {"cluster": cluster, "elastic": {"min_workers": 1, "max_workers": 2}}
+    way = targets.target_of(resolved(Config.model_validate(job)), ThisMachine())
+    assert isinstance(way, Commands) and way.command_of("a") is ON_OWN_MACHINE
+    way.admit("b")
     monkeypatch.setattr(targets, "allocation", lambda environ: Given("a", "b"))
     with pytest.raises(UsageError, match="the hosts of the job are those that batch job 1 has given it"):
         target({"a": {}, "b": {}}, 2).admit("c")
