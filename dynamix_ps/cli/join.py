@@ -43,6 +43,6 @@ def command(number: int, is_server: bool, host: str, slots: int, run: Path) -> i
     if is_server and host:
         raise UsageError("--host is for workers: a server starts on the host of the one before it")
     if slots > 1 and not host:
-        raise UsageError("--slots is for a host that is new to the job: name it by --host")
+        raise UsageError("--slots is for a host that is new to the job; name it by --host")
     click.echo(ask_to_join(RunFolder.open(run), number, "server" if is_server else "worker", host, slots))
     return 0
