@@ -116,9 +116,11 @@ class Arrivals:
             self._states[host].finished = True
             for role in former:
                 self._roles[role.name].role = role
+            self._instructions.config = _placed(self._instructions.config, former, host, slots=0)
             self._refuse(host, former[0], reason)
-            return
-        self._tell("host_not_back", host=host, reason=reason, roles=roles)
+            roles = [name for name in roles if name != former[0].name]  # of that one the user knows
+        else:
+            self._tell("host_not_back", host=host, reason=reason, roles=roles)
         for name in roles:
             self._failed(name, now_s)
 
@@ -129,18 +131,10 @@ class Arrivals:
 
     def _with_host(self, coming: Sequence[JobRole], host: str) -> Config:
         """Raises UsageError, ConfigError: the job cannot have these workers there."""
-        there = [other.role.name for other in self._roles.values() if other.role.host == host]
-        if there:
-            raise UsageError(f"it has {', '.join(there)} of this job already, and gets no further roles; name another")
-        ranks = {role.rank for role in coming}
-        cluster = self._instructions.config.cluster
-        workers = tuple(
-            worker.model_copy(update={"host": host}) if rank in ranks else worker
-            for rank, worker in enumerate(cluster.workers)
-        )
-        hosts = {**cluster.hosts, host: cluster.hosts.get(host, Host()).model_copy(update={"slots": len(coming)})}
-        cluster = cluster.model_copy(update={"workers": workers, "hosts": hosts})
-        return check_rules(self._instructions.config.model_copy(update={"cluster": cluster}), f"--host {host}")
+        if has := [other.role.name for other in self._roles.values() if other.role.host == host]:
+            raise UsageError(f"it has {', '.join(has)} of this job already, and gets no further roles; name another")
+        there = [replace(role, host=host) for role in coming]
+        return check_rules(_placed(self._instructions.config, there, host, len(there)), f"--host {host}")
 
     def _refuse(self, host: str, role: JobRole, reason: str) -> None:
         self._refused_s[host] = time.monotonic()
@@ -207,3 +201,13 @@ class Arrivals:
             self._tell("host_joined", host=host, address=address, workers=[role.rank for role in roles])
         for name, starts in self._away.back(host).items():
             self._start(name, starts)
+
+
+def _placed(config: Config, roles: Sequence[JobRole], host: str, slots: int) -> Config:
+    """The same job with these workers on the hosts that they name, and so many slots on `host`."""
+    cluster, place = config.cluster, {role.rank: role.host or None for role in roles}
+    workers = tuple(
+        worker.model_copy(update={"host": place.get(rank, worker.host)}) for rank, worker in enumerate(cluster.workers)
+    )
+    hosts = {**cluster.hosts, host: cluster.hosts.get(host, Host()).model_copy(update={"slots": slots})}
+    return config.model_copy(update={"cluster": cluster.model_copy(update={"workers": workers, "hosts": hosts})})

@@ -47,10 +47,11 @@ class AwayHosts:
         self._fails(host, now_s)
 
     def expect(self, host: str, role: str) -> None:
-        """Note that a host which was in no part of the job is to come for this role, wherever it was due before."""
-        for roles in self._due.values():
-            roles.pop(role, None)
+        """Note that a host without roles is to come for this one. If the role is due elsewhere, it is due there now."""
+        due = [roles.pop(role) for roles in self._due.values() if role in roles]
         self._away.add(host)
+        if due:
+            self.wait_for(host, role, *due)
 
     def wait_for(self, host: str, role: str, starts: int) -> None:
         """Start a role on this host once the host is back. `starts`: how often the role was started before."""

@@ -29,7 +29,6 @@ from dynamix_ps.launch.messages.agent_messages import (
     RoleOutput,
     StartAgain,
     Started,
-    ToAgent,
 )
 from dynamix_ps.launch.preflight.inspection import HostAnswer, HostReport
 from dynamix_ps.launch.preflight.late_host import Fit
@@ -42,11 +41,11 @@ ADDRESSES = {"a": "10.0.0.1", "b": "10.0.0.2", "new": "10.0.0.9", "other": "10.0
 THERE = (0, 1)
 
 
-def job(folder: Path, **keys: Any) -> Rig:
+def job(folder: Path, restarts: int = 0, **keys: Any) -> Rig:
     """Workers 0 and 1 on hosts a and b, room for two more, and no host for them. Host new is ready when it is asked."""
     hosts = {name: {"address": ADDRESSES[name]} for name in "ab"}
     cluster = {"hosts": hosts, "workers": ({}, {}), "servers": ({"host": "a"},)}
-    elastic = {"min_workers": 1, "max_workers": 4}
+    elastic = {"min_workers": 1, "max_workers": 4, "restarts": restarts}
     keys |= {"command": ("python", "train.py")}
     config = resolved(Config.model_validate({"cluster": cluster, "elastic": elastic, **keys}))
     ready: Any = {name: [Prepared(address, 5, 6, "none")] for name, address in ADDRESSES.items()}
@@ -83,8 +82,15 @@ def try_links(rig: Rig, *closed: str) -> None:
     rig.hosts.restart(THERE)
 
 
-def started(rig: Rig) -> list[ToAgent]:
+def started(rig: Rig) -> list[StartAgain]:
     return [sent for agent in rig.agents.values() for sent in agent.sent if isinstance(sent, StartAgain)]
+
+
+def placed_by(prepare: Prepare, folder: Path) -> tuple[str | None, ...]:
+    """The host of every worker, as an agent is told."""
+    file = folder / "told.yaml"
+    file.write_text(prepare.config)
+    return role_hosts(load_config(file).cluster).workers
 
 
 def refusal(rig: Rig) -> str:
@@ -112,9 +118,7 @@ def test_a_worker_starts_on_a_host_that_is_new_once_it_is_checked(tmp_path: Path
     try_links(rig)
     prepare = agent.sent[2]
     assert isinstance(prepare, Prepare) and (prepare.host, prepare.run_id) == ("new", "0badcafe")
-    file = tmp_path / "told.yaml"
-    file.write_text(prepare.config)
-    assert role_hosts(load_config(file).cluster).workers == ("a", "b", "new", None)
+    assert placed_by(prepare, tmp_path) == ("a", "b", "new", None)
     rig.hosts.restart(THERE)
     made = {"authority": "authority", "certificate": "for 10.0.0.9", "key": "key of 10.0.0.9"}
     addresses = {name: ADDRESSES[name] for name in ("a", "b", "new")}
@@ -273,6 +277,40 @@ def test_a_host_with_more_slots_takes_further_workers_that_have_no_host(tmp_path
     assert ("host_joined", {"host": "other", "address": "10.0.0.8", "workers": [3, 2]}) in rig.events
     ask(rig, host="")
     assert rig.agents["other"].sent[-1] == StartAgain("worker-2", 1)
+
+
+def test_of_a_host_that_was_refused_nothing_is_left(tmp_path: Path) -> None:
+    rig = job(tmp_path)
+    ask(rig, slots=2)
+    answer(rig, problem="no route")
+    ask(rig, "other")
+    answer(rig, "other")
+    try_links(rig)
+    prepare = rig.agents["other"].sent[2]
+    assert isinstance(prepare, Prepare) and prepare.peers == ("10.0.0.1", "10.0.0.2")
+    assert placed_by(prepare, tmp_path) == ("a", "b", "other", None)
+
+
+def test_a_restart_that_was_due_on_a_lost_host_is_due_on_the_one_that_takes_its_workers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dynamix_ps.launch.job.restarts.FIRST_WAIT_S", 0.0)
+    rig = job(tmp_path, restarts=2)
+    lose(rig, "b")
+    rig.answers["b"] = []
+    rig.hosts.restart(THERE)
+    assert isinstance(rig.agents["b"].sent[0], Prepare), "it is being reached"
+    ask(rig, "other", rank=2, slots=2)
+    assert hosts_of(rig) == ["a", "other", "other", ""]
+    rig.agents["other"].lost = "ssh ended"
+    rig.hosts.restart(THERE)
+    rig.hosts.restart(THERE)
+    assert hosts_of(rig) == ["a", "b", "", ""]
+    ask(rig, rank=2, slots=2)
+    answer(rig)
+    try_links(rig)
+    rig.hosts.restart(THERE)
+    assert sorted(sent.role for sent in started(rig)) == ["worker-1", "worker-2"]
 
 
 def test_a_host_may_take_all_workers_of_a_lost_one(tmp_path: Path) -> None:
