@@ -148,11 +148,14 @@ class Session:
     def connect(self, plan: Plan, work: str) -> None:
         """Register at the arbitrator with the plan that training begins with, and start listening for plans.
 
+        Where every worker chooses its own size, the arbitrator of an elastic job is asked for members alone.
+
         `work`: digest of what this worker computes, and on what; empty: it does not tell.
 
         A training that begins while another one is connected follows the same plans.
         """
-        if self.settings.config.mode == "off" or self.settings.own_sizes or self._connected:
+        nobody_decides = self.settings.own_sizes is not None and self.member is None
+        if self.settings.config.mode == "off" or nobody_decides or self._connected:
             return
         self._connected = True
         self._connect(plan, work)
@@ -160,8 +163,9 @@ class Session:
     def _connect(self, plan: Plan, work: str) -> None:
         access = self.settings.arbitrator
         if access:
-            me = Registration(self.comm.rank, uuid.uuid4().hex, socket.gethostname(), os.getpid(), plan, work)
-            self._reporter.connect(access, me, self.settings.accepted_bounds)
+            if not self.settings.own_sizes:
+                me = Registration(self.comm.rank, uuid.uuid4().hex, socket.gethostname(), os.getpid(), plan, work)
+                self._reporter.connect(access, me, self.settings.accepted_bounds)
             if self.member is not None and not self.member.join():
                 missed = "not all members of the job have met in time; a worker lost before they have ends the job"
                 self.degraded("elastic", missed)

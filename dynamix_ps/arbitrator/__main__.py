@@ -174,7 +174,14 @@ def _coordination(
     )
     file = JournalFile(settings.folder.membership_file)
     coordinator = Coordinator(limits, file.records)
-    return Coordination(coordinator, file, journal, arbitrator.lose, arbitrator.depart, exporter)
+    lose, depart = arbitrator.lose, arbitrator.depart
+    if config.is_decentralised:
+        lose = depart = _plan_nothing
+    return Coordination(coordinator, file, journal, lose, depart, exporter)
+
+
+def _plan_nothing(rank: int) -> None:
+    """The workers choose their sizes themselves."""
 
 
 def _number_of_servers(settings: ArbitratorSettings) -> int:

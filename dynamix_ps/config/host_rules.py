@@ -7,7 +7,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 
-from dynamix_ps.config.role_hosts import RoleHosts, hosts_of, role_hosts, worker_beside
+from dynamix_ps.config.role_hosts import RoleHosts, awaits_hosts, hosts_of, role_hosts, worker_beside
 from dynamix_ps.config.schema import OWN_HOST, Cluster, Config
 from dynamix_ps.config.validate import BrokenRule
 from dynamix_ps.config.yaml_lines import Path
@@ -44,7 +44,10 @@ def _addresses(cluster: Cluster) -> Iterator[BrokenRule]:
     for name, host in cluster.hosts.items():
         address = host.address or name
         where: Path = (*_HOSTS, name) if host.address is None else (*_HOSTS, name, "address")
-        if len(cluster.hosts) > 1 and is_loopback(address):
+        if len(cluster.hosts) == 1 and awaits_hosts(cluster) and not _is_reachable(address):
+            message = "must be an IP address by which hosts that join reach this one; or set slots, for all workers"
+            yield BrokenRule(where, message, address, (_COUNT,))
+        elif len(cluster.hosts) > 1 and is_loopback(address):
             message = f"means another machine on every one of the {len(cluster.hosts)} hosts; give the address that the"
             yield BrokenRule(where, f"{message} others reach, such as 10.0.0.1", address)
         elif address in first:
@@ -64,6 +67,15 @@ def is_loopback(address: str) -> bool:
     return known.is_loopback or known.is_unspecified
 
 
+def _is_reachable(address: str) -> bool:
+    """Whether it is an IP address, and not of the loopback."""
+    try:
+        ipaddress.ip_address(address)
+    except ValueError:
+        return False
+    return not is_loopback(address)
+
+
 def _workers(cluster: Cluster, placed: RoleHosts) -> Iterator[BrokenRule]:
     room = {name: host.room for name, host in hosts_of(cluster).items()}
     unplaced = [rank for rank, host in enumerate(placed.workers) if host is None]
@@ -75,7 +87,8 @@ def _workers(cluster: Cluster, placed: RoleHosts) -> Iterator[BrokenRule]:
             asking = Counter(worker.host for worker in cluster.workers)[name]
             message = f"has {_slots(room[name])}, and {asking} workers name it; set cluster.hosts.{name}.slots"
             yield BrokenRule(path, message, name, ((*_HOSTS, name), _COUNT))
-    homeless = [rank for rank in unplaced if cluster.workers[rank].host is None]
+    # One that comes later may get its host from `dynamix join --host`.
+    homeless = [rank for rank in unplaced if cluster.workers[rank].host is None and not cluster.workers[rank].later]
     if homeless:
         message = f"have {_slots(sum(room.values()))} for {len(cluster.workers)} workers: no room for worker"
         ranks = ", ".join(map(str, homeless[:8])) + (", ..." if len(homeless) > 8 else "")
@@ -98,6 +111,8 @@ def _servers(cluster: Cluster, placed: RoleHosts) -> Iterator[BrokenRule]:
             yield BrokenRule(path, message, server.host, uses)
         elif beside is None:
             yield BrokenRule(path, f"{_unknown(cluster)}; or worker-N, or {OWN_HOST}", server.host, uses)
+        elif cluster.workers[beside].later:
+            yield BrokenRule(path, "names a worker that has no host when the job begins", server.host, uses)
 
 
 def _home(config: Config, placed: RoleHosts) -> Iterator[BrokenRule]:

@@ -19,7 +19,10 @@ _BESIDE = re.compile(r"worker-(0|[1-9][0-9]{0,3})")
 
 @dataclass(frozen=True, slots=True)
 class RoleHosts:
-    """The name of the host of every role; None where the cluster file has none for it."""
+    """The name of the host of every role; None where the cluster file has none for it.
+
+    A worker that comes later needs none: `dynamix join --host` names one.
+    """
 
     workers: tuple[str | None, ...]  # by rank
     servers: tuple[str | None, ...]
@@ -47,6 +50,12 @@ def role_hosts(cluster: Cluster) -> RoleHosts:
     else:
         home = workers[0]
     return RoleHosts(workers, _server_hosts(cluster, hosts, workers), home)
+
+
+def awaits_hosts(cluster: Cluster) -> bool:
+    """Whether workers that come later have no host, so that `dynamix join --host` names one."""
+    placed = zip(cluster.workers, role_hosts(cluster).workers, strict=True)
+    return any(host is None and worker.later and worker.host is None for worker, host in placed)
 
 
 def worker_beside(server: ServerSection) -> int | None:

@@ -93,20 +93,16 @@ def _foreign_keys(policy: PolicySection) -> Iterator[BrokenRule]:
 
 
 def _without_arbitrator(config: Config) -> Iterator[BrokenRule]:
-    """What a policy without an arbitrator cannot have."""
+    """What a policy that does not decide in the arbitrator cannot have."""
     if entry_of(config.policy.name).central or config.mode == "off":
         return
     here, uses = f"policy.name: {config.policy.name}", (("policy", "name"),)
     if config.mode == "observe":
         message = f"has nobody that could decide beside the workers with {here}; use mode: adapt, or another policy"
         yield BrokenRule(("mode",), message, config.mode, uses)
-    needs = f"needs an arbitrator, which {here} does without"
     if config.window < SHORTEST_WINDOW:
         message = f"must be at least {SHORTEST_WINDOW} with {here}: the workers choose their sizes in four sums"
         yield BrokenRule(("window",), message, config.window, uses)
-    if config.elastic.min_workers is not None:
-        path = ("elastic", "min_workers")
-        yield BrokenRule(path, f"{needs}; remove it, or use another policy", config.elastic.min_workers, uses)
 
 
 def _static_sizes(config: Config, sizes: tuple[int, ...]) -> Iterator[BrokenRule]:

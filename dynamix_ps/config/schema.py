@@ -96,7 +96,10 @@ class WorkerSection(_Section):
     """One worker."""
 
     host: Annotated[str | None, Field(examples=["node-1"])] = None
-    """Name in `cluster.hosts` of the host on which it runs. Unset: the first one that has a free slot."""
+    """Name in `cluster.hosts` of the host on which it runs. Unset: the first one that has a free slot.
+
+    A worker that comes later needs no slot: `dynamix join --host` names a host for it.
+    """
     batch: BatchSize = 64
     """Batch size of this worker until the first decision, in units of `batch.unit`."""
     speed: Annotated[float, Field(ge=0.01, le=1)] = 1.0
@@ -469,8 +472,8 @@ class Elastic(_Section):
     max_workers: Annotated[Annotated[int, Field(ge=1, le=1024)] | None, Field(examples=[4])] = None
     """So many workers take part at most: those of `cluster.workers`, and others that `dynamix join` starts later.
 
-    The others are as the last one of `cluster.workers`, each on the first host that has a free slot. Unset: as many as
-    `cluster.workers` names.
+    The others are as the last one of `cluster.workers`, each on the first host that has a free slot, or on the one that
+    `dynamix join --host` names. Unset: as many as `cluster.workers` names.
     """
     join_wait_s: Annotated[float, Field(ge=0, le=_YEAR_S)] = 60.0
     """With fewer than `min_workers`, the others wait so many seconds for workers that enter.
@@ -587,8 +590,8 @@ class Config(_Section):
 
     @property
     def has_arbitrator(self) -> bool:
-        """Whether a process decides for all workers."""
-        return self.mode != "off" and not self.is_decentralised
+        """Whether there is one: it decides for all workers, or in an elastic job on who is lost and enters."""
+        return self.mode != "off" and (self.is_elastic or not self.is_decentralised)
 
     def bounds(self, rank: int) -> tuple[int, int]:
         """(smallest, largest) batch size of a worker."""

@@ -139,7 +139,7 @@ class AskLeave:
     """
 
     process: Process
-    number: int  # of requests in this run, from 1 on
+    number: int  # of requests to this process, from 1 on
 
 
 @dataclass(frozen=True, slots=True)

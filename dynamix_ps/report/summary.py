@@ -185,7 +185,7 @@ def _worker_row(worker: WorkerState, config: Config) -> dict[str, Any]:
     planned = config.cluster.workers[worker.rank] if worker.rank < len(config.cluster.workers) else None
     return {
         "rank": worker.rank,
-        "host": planned and planned.host,
+        "host": worker.host or (planned and planned.host),
         "state": worker.phase,
         "error": worker.error,
         "speed": planned and planned.speed,

@@ -20,6 +20,8 @@ class MembershipRequest(NamedTuple):
     kind: str
     number: int  # of a worker: its rank
     role: str = "worker"
+    host: str = ""  # on which it shall start; empty: on its own
+    slots: int = 1  # of that host, where it is new
 
     @property
     def name(self) -> str:
@@ -35,13 +37,19 @@ class Requests:
 
     def read(self) -> list[MembershipRequest]:
         """What was asked since the last call."""
-        found = (MembershipRequest(line["kind"], line.get("number"), line.get("role")) for line in self._tail.read())  # type: ignore[arg-type]
-        return [one for one in found if one.kind in _KINDS and type(one.number) is int and one.role in _ROLES]
+        fields = MembershipRequest._fields
+        found = (MembershipRequest(*(line.get(name) for name in fields)) for line in self._tail.read())  # type: ignore[arg-type]
+        return [one for one in found if _is_usable(one)]
 
 
-def request(folder: RunFolder, kind: str, number: int, role: str = "worker") -> None:
+def _is_usable(one: MembershipRequest) -> bool:
+    known = one.kind in _KINDS and one.role in _ROLES
+    return known and type(one.number) is type(one.slots) is int and one.slots > 0 and type(one.host) is str
+
+
+def request(folder: RunFolder, kind: str, number: int, role: str = "worker", host: str = "", slots: int = 1) -> None:
     """Have the launcher read it. Raises EnvironmentNotReady: the run folder cannot be written."""
-    line = json.dumps({**MembershipRequest(kind, number, role)._asdict(), "time_s": time.time()})
+    line = json.dumps({**MembershipRequest(kind, number, role, host, slots)._asdict(), "time_s": time.time()})
     try:
         with folder.requests_file.open("a", encoding="utf-8") as file:
             file.write(line + "\n")

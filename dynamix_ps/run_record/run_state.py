@@ -137,6 +137,10 @@ class RunState:
         for rank in line["entered"]:
             self.workers[rank].phase = "running"
 
+    def _host_joined(self, line: Line) -> None:
+        for rank in line["workers"]:
+            self.workers[rank].host = line["host"]
+
     def _members(self, line: Line) -> None:
         self.membership.changed({"worker": len(line["workers"]), "server": len(line["servers"])}, line["took_s"])
 
@@ -172,6 +176,7 @@ _ROLES: dict[str, _Handler] = {
     "worker_left": RunState._worker_left,
     "workers_entered": RunState._workers_entered,
     "servers_entered": lambda state, line: state.membership.servers_entered(line["entered"], line["iteration"]),
+    "host_joined": RunState._host_joined,
     "job_restarted": RunState._job_restarted,
     "stopping": RunState._stopping,
 }

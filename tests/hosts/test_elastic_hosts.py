@@ -19,13 +19,14 @@ from benchmarks.testbed import Bed, Link, permitted
 from dynamix_ps.launch.cleanup.release import release_stale
 from tests.hosts.noticed_host import UNTIL_ONE_IS_GONE
 from tests.integration.membership.elastic_story import DOUBLE, Story
-from tests.launching import dynamix, ends, wait_for
+from tests.launching import dynamix, ends, launch_by, wait_for
 
 pytestmark = [
     pytest.mark.timeout(150),
     pytest.mark.skipif(permitted() is not None, reason=f"no test bed: {permitted()}"),
 ]
 SLOTS = {"a": 1, "b": 1, "c": 2}
+SPARE = "d"  # a host that the cluster file does not name
 # The command that enters a host, while it is switched on.
 WHILE_ON = ("sh", "-c", 'test -e on && exec "$0" "$@"; echo "the host is off" >&2; exit 1')
 
@@ -68,13 +69,15 @@ class ElasticJob:
 @contextmanager
 def elastic_job(folder: Path, fault: str, **options: Any) -> Iterator[ElasticJob]:
     (folder / "on").touch()
-    with Bed({name: Link() for name in SLOTS}) as bed:
+    with Bed({name: Link() for name in (*SLOTS, SPARE)}) as bed:
         hosts = {
             name: (f"{{address: {bed.address(name)}, slots: {slots}}}", (*WHILE_ON, *bed.inside(name)))
             for name, slots in SLOTS.items()
         }
         story = Story(folder, None, fault, DOUBLE, hosts=hosts, **options)
-        process = story.launch()
+        story.write()
+        commands = {name: command for name, (_, command) in hosts.items()} | {SPARE: bed.inside(SPARE)}
+        process = launch_by(commands, folder, "cluster.yaml")
         try:
             yield ElasticJob(story, bed, process)
         finally:
@@ -87,7 +90,7 @@ def elastic_job(folder: Path, fault: str, **options: Any) -> Iterator[ElasticJob
 COME_BACK = """\
 first = os.environ["DYNAMIX_STARTS"] == "0"
 whole = 0
-lost = not first and os.environ["DYNAMIX_HOST"] == "c"
+lost = not first and os.environ["DYNAMIX_HOST"] in "cd"
 def attached():
     assert os.path.isdir(os.environ["DYNAMIX_TLS"]), "calls are encrypted"
 def fault(rank, iteration):
@@ -140,6 +143,24 @@ def test_a_host_is_lost_whole_and_comes_back(tmp_path: Path) -> None:
         ["worker 1 entered", "worker 2 entered", "worker 3 entered"],
         ["worker 1 entered", "workers 2, 3 entered"],
     )
+
+
+@pytest.mark.parametrize("comm", ["byteps", "gloo"])
+def test_another_host_takes_the_workers_of_one_that_is_lost(tmp_path: Path, comm: str) -> None:
+    nobody_else = COME_BACK.replace("(1, 20)", "(None, 20)")
+    with elastic_job(tmp_path, nobody_else, servers="[{host: a}, {host: b}]", comm=comm) as job:
+        job.there(0, 1, 2, 3)
+        job.switch_off()
+        job.there(0, 1)
+        told = ends(dynamix("join", "2", "--host", SPARE, "--slots", "2", cwd=tmp_path), 0, limit_s=60)
+        assert told.startswith("worker 2 has entered; ")
+        told = ends(dynamix("join", "3", cwd=tmp_path), 0, limit_s=60)
+        assert told.startswith("worker 3 has entered; ")
+        summary = job.summary()
+    job.story.check([0, 1, 2, 3])
+    job.story.check_epochs(0)
+    assert [row["state"] for row in summary["per_worker"]] == ["finished"] * 4
+    assert [row["host"] for row in summary["per_worker"]] == ["a", "b", SPARE, SPARE]
 
 
 def test_a_ring_goes_on_without_a_host(tmp_path: Path) -> None:

@@ -10,8 +10,8 @@ beside it:
 
 In the last of them everybody reads all sizes as whole numbers. If every worker in the sum has proposed one, they are
 the next plan, which takes effect on all workers at once, like one of an arbitrator. Otherwise the sizes stay, and the
-next window decides: so a worker that has paused or stalled stops nobody. What each actor computes (policy/stigmergy)
-need not be the same number on two machines; what they read in the sum is.
+next window decides: so a worker that has paused or stalled stops nobody, nor does one that enters in between. What each
+actor computes (policy/stigmergy) need not be the same number on two machines; what they read in the sum is.
 """
 
 from __future__ import annotations
@@ -126,29 +126,32 @@ class OwnSize:
             present: slots of the workers in it.
         """
         self._told = told
-        if self._step is SumPurpose.NONE:
-            return None
+        if self._step is not SumPurpose.NONE:
+            self._go_on(told)
+        return self._agreed(told[_PROPOSED], present)
+
+    def _go_on(self, told: NDArray[np.floating[Any]]) -> None:
+        """Do what follows from the sum, and tell more in the next one."""
         assert self._view is not None
         step, self._step = self._step, SumPurpose((self._step + 1) % len(SumPurpose))
+        if step is SumPurpose.PROPOSED:
+            self.telling[_PROPOSED] = 0
+            return
         if step is SumPurpose.WAITING:
             self._actor.observe(arrays_of(self._completed(self._view)))
         elif step is SumPurpose.LAID:
             self._actor.read(told[: len(TRACES)])
-        elif step is SumPurpose.LATE:
+        else:
             sizes = self._actor.propose(told[: len(TRACES)], self._view.window)
             self.telling[_PROPOSED, self._here] = 1 + sizes[self._here]
-        else:
-            self.telling[_PROPOSED] = 0
-            return self._agreed(told[_PROPOSED], present)
         self.telling[: len(TRACES)] = self._actor.traces
-        return None
 
     def _agreed(self, proposed: NDArray[np.floating[Any]], present: Sequence[int]) -> tuple[int, ...] | None:
         """All sizes, if every worker in the sum has proposed its own; one that is not there has none.
 
+        The sum alone says so: a worker that only follows the others has proposed nothing, and changes sizes with them.
         Who proposes does not know the others' sizes. All together they are no more than a pass over the data.
         """
-        assert self._view is not None
         values = [round(value) for value in proposed.tolist()]
         sizes = tuple(max(value - 1, 0) for value in values)
         whole = all(values[slot] > 0 for slot in present) and any(sizes)

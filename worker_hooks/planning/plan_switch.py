@@ -73,7 +73,7 @@ class PlanSwitch:
         self._slot_sizes = slot_sizes or (1,) * len(plan.batch_sizes)
         absent = {rank for rank, (low, _) in enumerate(bounds or ()) if low and not plan.batch_sizes[rank]}
         self._without = {*later, *absent}  # workers that have no samples any more, or not yet
-        self._entered: set[int] = set()  # of those that are there: the arbitrator may not know them yet
+        self._entered: set[int] = set()  # of those that are there: no plan that was decided has them yet
         self.newest_scheduled = plan
         self._held = plan
         self._scheduled = [(0, plan)]  # (first iteration, plan), rising; the first one is in force
@@ -95,8 +95,7 @@ class PlanSwitch:
         An agreed version is always the one this worker voted for, because its own bits are in the sum.
         """
         if agreed is not None and agreed > self.newest_scheduled.version:
-            self._schedule(iteration, self._held)
-            self._entered = {rank for rank in self._entered if not self._held.batch_sizes[rank]}
+            self._follow(iteration, self._held)
         while len(self._scheduled) > 1 and self._scheduled[1][0] <= iteration:
             del self._scheduled[0]
 
@@ -105,7 +104,7 @@ class PlanSwitch:
         newest = self.newest_scheduled
         if sizes != newest.batch_sizes:
             self._held = replace(newest, version=newest.version + 1, batch_sizes=sizes)
-            self._schedule(iteration, self._held)
+            self._follow(iteration, self._held)
 
     def go_without(self, iteration: int, ranks: Iterable[int]) -> None:
         """These workers are missing in the sum of `iteration`, or leave by it."""
@@ -134,6 +133,10 @@ class PlanSwitch:
         self._scheduled = [(first, plan_of(plan)) for first, plan in packed["scheduled"]]
         self._without, self._entered = set(packed["without"]), set(packed["entered"])
         self.newest_scheduled = self._scheduled[-1][1]
+
+    def _follow(self, iteration: int, plan: Plan) -> None:
+        self._schedule(iteration, plan)
+        self._entered = {rank for rank in self._entered if not plan.batch_sizes[rank]}
 
     def _schedule(self, iteration: int, plan: Plan) -> None:
         had_some = any(size for rank, size in enumerate(plan.batch_sizes) if rank not in self._without)

@@ -23,17 +23,26 @@ REPEAT_S = 1.0
 _LOOK_S = 0.2
 
 
-def ask_to_join(folder: RunFolder, number: int, role: str = "worker", patience_s: float = PATIENCE_S) -> str:
+def ask_to_join(
+    folder: RunFolder,
+    number: int,
+    role: str = "worker",
+    host: str = "",
+    slots: int = 1,
+    patience_s: float = PATIENCE_S,
+) -> str:
     """Have the launcher of this run start a worker or server, and wait until it takes part. Returns that in words.
 
+    `host`: on which the worker shall start; empty: on its own. `slots`: for how many workers a new host has room.
+
     Raises:
-        UsageError: the run accepts no joiners, has no such role or is over, or the role is there already.
+        UsageError: the run accepts no joiners, has no such role or is over, or the role is there or has no host.
         DynamixError: the run ended before the role took part.
-        EnvironmentNotReady: the run folder cannot be written, or the host is lost and not back.
+        EnvironmentNotReady: the run folder cannot be written, the host is lost and not back, or it cannot join.
         TimedOut: the role does not take part within `patience_s`.
     """
     config = load_config(folder.config_file)
-    _check(folder, number, role, config)
+    _check(folder, number, role, host, config)
     answers = [JsonLinesTail(folder.worker_file(other)) for other in range(len(config.cluster.workers))]
     events = JsonLinesTail(folder.events_file)
     for tail in (*answers, events):
@@ -46,7 +55,7 @@ def ask_to_join(folder: RunFolder, number: int, role: str = "worker", patience_s
         for line in events.read():
             _check_event(line, number, role)
         if (now_s := time.monotonic()) >= ask_s:
-            request(folder, JOIN, number, role)
+            request(folder, JOIN, number, role, host, slots)
             ask_s = now_s + REPEAT_S
         if now_s > deadline_s:
             log = folder.log_file(f"{role}-{number}")
@@ -54,10 +63,12 @@ def ask_to_join(folder: RunFolder, number: int, role: str = "worker", patience_s
         time.sleep(_LOOK_S)
 
 
-def _check(folder: RunFolder, number: int, role: str, config: Config) -> None:
+def _check(folder: RunFolder, number: int, role: str, host: str, config: Config) -> None:
     state = check_goes_on(folder, config)
     if role == "worker":
         phase = phase_of(number, state)
+        if not (host or state.workers[number].host or role_hosts(config.cluster).workers[number]):
+            raise UsageError(f"worker {number}: no host has a free slot for it; name one: dynamix join {number} --host")
     elif not config.data_plane.has_servers:
         raise UsageError(f"{folder.path}: comm: {config.comm} has no servers")
     else:
@@ -75,6 +86,8 @@ def _check_event(line: Line, number: int, role: str) -> None:
         raise DynamixError(f"the run ended before {role} {number} took part")
     if line["kind"] == "host_not_back" and f"{role}-{number}" in line.get("roles", ()):
         raise EnvironmentNotReady(f"{role} {number}: its host {line.get('host')} is not back: {line.get('reason')}")
+    if line["kind"] == "host_refused" and f"{role}-{number}" in line.get("roles", ()):
+        raise EnvironmentNotReady(f"{role} {number}: host {line.get('host')} cannot join: {line.get('reason')}")
 
 
 def _answer(line: Line, number: int, role: str) -> str:

@@ -69,7 +69,8 @@ def check_goes_on(folder: RunFolder, config: Config) -> RunState:
 def phase_of(rank: int, state: RunState) -> str:
     """Raises UsageError if there is no such worker."""
     if rank not in state.workers:
-        raise UsageError(f"worker {rank}: the run has workers 0 to {len(state.workers) - 1}")
+        last = len(state.workers) - 1
+        raise UsageError(f"worker {rank}: the run has workers 0 to {last}; elastic.max_workers allows more of them")
     return state.workers[rank].phase
 
 

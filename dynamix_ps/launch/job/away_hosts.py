@@ -16,11 +16,12 @@ class AwayHosts:
         patience_s: how long an attempt may take until the host is ready.
 
     Attributes:
+        patience_s: as given.
         leaving: hosts that are told to end, whose workers leave.
     """
 
     def __init__(self, patience_s: float) -> None:
-        self._patience_s = patience_s
+        self.patience_s = patience_s
         self.leaving: set[str] = set()
         self._away: set[str] = set()
         self._failed: Counter[str] = Counter()  # how often it was lost or not back
@@ -45,6 +46,13 @@ class AwayHosts:
         self._away.add(host)
         self._fails(host, now_s)
 
+    def expect(self, host: str, role: str) -> None:
+        """Note that a host without roles is to come for this one. If the role is due elsewhere, it is due there now."""
+        due = [roles.pop(role) for roles in self._due.values() if role in roles]
+        self._away.add(host)
+        if due:
+            self.wait_for(host, role, *due)
+
     def wait_for(self, host: str, role: str, starts: int) -> None:
         """Start a role on this host once the host is back. `starts`: how often the role was started before."""
         self._away.add(host)
@@ -57,7 +65,7 @@ class AwayHosts:
     def to_reach(self, now_s: float) -> list[str]:
         """Hosts to try now, because roles are due there. From then on an attempt at each of them is under way."""
         hosts = [host for host in self._due if host not in self._deadline_s and now_s >= self._reach_s.get(host, now_s)]
-        self._deadline_s |= dict.fromkeys(hosts, now_s + self._patience_s)
+        self._deadline_s |= dict.fromkeys(hosts, now_s + self.patience_s)
         return hosts
 
     def is_late(self, host: str, now_s: float) -> bool:

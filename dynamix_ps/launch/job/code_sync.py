@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
@@ -17,7 +18,7 @@ from typing import IO
 
 from dynamix_ps.config import variables
 from dynamix_ps.config.schema import Config
-from dynamix_ps.errors import EnvironmentNotReady
+from dynamix_ps.errors import DynamixError, EnvironmentNotReady
 from dynamix_ps.launch.host.code_files import EXCLUDED, code_folder
 from dynamix_ps.launch.host.parent import tied
 from dynamix_ps.launch.host.process import how_it_ended
@@ -59,6 +60,22 @@ def send_code(
         for host, command in others.items()
     ]
     return _run_all(waiting, stopped)
+
+
+class CodeCopy(threading.Thread):
+    """Copies the code of a job to one host while the job goes on. `problem`: why it has failed, once it has ended."""
+
+    def __init__(self, config: Config, target: Target, host: str) -> None:
+        super().__init__(name=f"copy to {host}", daemon=True)
+        self._config, self._target, self._host = config, target, host
+        self.problem = ""
+        self.start()
+
+    def run(self) -> None:
+        try:
+            send_code(self._config, self._target, [self._host], os.environ, stopped=lambda: False)
+        except DynamixError as error:
+            self.problem = str(error)
 
 
 def rsync_argv(rsync: str, host: str, shell: Sequence[str], folder: Path, run_dir: Path) -> tuple[str, ...]:

@@ -11,23 +11,24 @@ from collections.abc import Collection
 from typing import Any
 
 from dynamix_ps.config.role_hosts import role_hosts
-from dynamix_ps.errors import DynamixError, PeerLostError
+from dynamix_ps.errors import PeerLostError
 from dynamix_ps.launch.host.process import how_it_ended
-from dynamix_ps.launch.job.host_state import HostState
+from dynamix_ps.launch.job.arrivals import Arrivals
 from dynamix_ps.launch.job.logs import RoleLog
 from dynamix_ps.launch.job.restarts import RestartBudget, Restarts
 from dynamix_ps.launch.job.role_state import RoleState
-from dynamix_ps.launch.job.run_hosts import PREPARE_S, RunHosts
+from dynamix_ps.launch.job.run_hosts import RunHosts
 from dynamix_ps.launch.messages.agent_messages import (
     CleanUp,
     FilePart,
     ForCoordinator,
+    FromAgent,
     Notice,
     RequestRefused,
     RoleEnded,
     StartAgain,
 )
-from dynamix_ps.launch.messages.folder_mirror import FolderReceiver
+from dynamix_ps.launch.preflight.late_host import Fit
 from dynamix_ps.launch.roles.plan import JobRole
 from dynamix_ps.run_record.requests import JOIN, Requests
 
@@ -40,14 +41,28 @@ class ElasticHosts(RunHosts):
         self._restarts = Restarts(self._config.elastic.restarts)
         self._scheduler_restarts = RestartBudget()
         self._requests = Requests(self._folder)
-        self._asked_to_leave = 0  # how many times workers were
         self._job_ends = False
+        self._arrivals = Arrivals(
+            self.roles,
+            self._links,
+            self._states,
+            self._away,
+            self._instructions,
+            self._folder,
+            self._tell,
+            self._start_again,
+            self._restarts.ended,
+        )
 
     @property
     def given_up(self) -> frozenset[str]:
         """Hosts that were lost or got a notice to end, and are not back."""
         gone = {*self._away.leaving, *self.lost}
         return frozenset(name for name in self.names if name in gone or name in self._away)
+
+    def compare_later(self, fit: Fit) -> None:
+        """What hosts are compared with that the cluster file does not name, should a user have one join."""
+        self._arrivals.fit = fit
 
     def pass_requests_on(self) -> None:
         """Pass on the requests of users: workers that leave, workers and servers that join."""
@@ -57,7 +72,10 @@ class ElasticHosts(RunHosts):
             if asked.kind == JOIN:
                 state = self.roles.get(asked.name)
                 if state is not None and (state.absent or state.exit_code is not None):
-                    self._away.at_once(state.role.host)
+                    host = asked.host or state.role.host
+                    if not host or not self._arrivals.expect(state, host, asked.slots):
+                        continue
+                    self._away.at_once(host)
                     if not self._away.waits_for(asked.name):
                         self._restarts.at_once(asked.name)
             elif asked.role == "worker" and asked.name in self.roles:
@@ -92,15 +110,7 @@ class ElasticHosts(RunHosts):
                 self._away.wait_for(host, name, starts)
             elif host not in self._away.leaving:
                 self._start_again(name, starts)
-        for host in self._away.to_reach(now_s):
-            self._reach_again(host)
-        for host in self._away.awaited:
-            if (ready := self._states[host].ready) is not None:
-                self._welcome(host, ready.address)
-            elif reason := self._links[host].lost:
-                self._give_up(host, reason)
-            elif self._away.is_late(host, now_s):
-                self._give_up(host, f"not ready within {PREPARE_S:g} s; see its load and its disk")
+        self._arrivals.advance(now_s)
 
     def _start_again(self, name: str, starts: int) -> None:
         state = self.roles[name]
@@ -135,37 +145,6 @@ class ElasticHosts(RunHosts):
             state.lost_with = host
             self._show(state.role.name, state.log.write(b"", final=True), state.log.problem is not None)
             self._ended(state, RoleEnded(state.role.name, -signal.SIGKILL, 0.0))
-
-    def _reach_again(self, host: str) -> None:
-        """Start a new agent on a host that has lost its agent."""
-        self._away.leaving.discard(host)
-        self._states[host].files.close()
-        self._states[host] = HostState(FolderReceiver(self._folder.path))
-        try:
-            self._links.reach_again(host)
-        except DynamixError as error:
-            self._give_up(host, str(error))
-            return
-        link = self._links[host]
-        link.send(self._instructions.prepare(host, link.shares_run_folder, resume=None))
-
-    def _welcome(self, host: str, address: str) -> None:
-        """A host is back and ready: start the roles that are due there."""
-        link = self._links[host]
-        link.send(self._instructions.begin(host, address, late=True))
-        if self._instructions.speeds is not None:
-            link.send(self._instructions.speeds)
-        for name, starts in self._away.back(host).items():
-            self._start_again(name, starts)
-
-    def _give_up(self, host: str, reason: str) -> None:
-        """An attempt at a host has failed. The next one follows after a longer wait, once one of its roles is due."""
-        self._links[host].leave()
-        now_s = time.monotonic()
-        roles = self._away.give_up(host, now_s)
-        self._tell("host_not_back", host=host, reason=reason, roles=roles)
-        for name in roles:
-            self._restarts.ended(name, now_s)
 
     def _notice(self, host: str, notice: Notice) -> None:
         """A host got a notice to end: its workers leave if the others can go on, else the run ends."""
@@ -224,15 +203,20 @@ class ElasticHosts(RunHosts):
         elif self._restarts.kept_out(name, now_s):
             self._tell("kept_out", role=name)
 
+    def _take_in(self, host: str, message: FromAgent) -> None:
+        self._arrivals.receive(host, message)
+        super()._take_in(host, message)
+
     def _refused(self, host: str, message: RequestRefused) -> None:
         if host in self._away.awaited:
-            self._give_up(host, message.reason)
+            self._arrivals.give_up(host, message.reason)
         else:
             super()._refused(host, message)
 
     def _ask_to_leave(self, role: JobRole) -> None:
-        self._asked_to_leave += 1
-        self._tell_coordinator(role, self._asked_to_leave)
+        state = self.roles[role.name]
+        state.asked_to_leave += 1
+        self._tell_coordinator(role, state.asked_to_leave)
 
     def _tell_coordinator(self, role: JobRole, request: int = 0) -> None:
         """Tell the coordinator that a role has ended, or that a worker should leave."""

@@ -20,29 +20,31 @@ class Instructions:
     """Those of one run. Arguments: see `RunHosts`.
 
     Attributes:
+        config: with all hosts written out, also those that have come later.
+        begun: what all hosts were told, without what differs between them; unset before `all_ready`.
         run_id: the run's name.
         token: proves to a role that a call comes from this run.
         speeds: as told last.
     """
 
-    _begin: Begin  # without what differs between hosts
+    begun: Begin
 
     def __init__(self, config: Config, folder: RunFolder, authority: Authority | None) -> None:
-        self._config, self._folder, self._authority = config, folder, authority
+        self.config, self._folder, self._authority = config, folder, authority
         self.run_id = self.token = ""
         self.speeds: SetSpeeds | None = None
 
     def prepare(self, host: str, shared: bool, resume: Path | None) -> Prepare:
         """`shared`: the host has the launcher's run folder."""
         came = arriving(resume) if resume is not None and not shared else ""
-        peers = (other for other in hosts_with_roles(self._config) if other != host)
+        peers = (other for other in hosts_with_roles(self.config) if other != host)
         return Prepare(
             run_id=self.run_id,
             host=host,
-            peers=tuple(address_of(self._config.cluster, other) for other in peers),
+            peers=tuple(address_of(self.config.cluster, other) for other in peers),
             cwd=os.getcwd(),
             run_dir=str(self._folder.path) if shared else "",
-            config="" if shared else dump_config(self._config),
+            config="" if shared else dump_config(self.config),
             resume=str(resume) if resume is not None and shared else came,
             token=self.token,
         )
@@ -50,13 +52,13 @@ class Instructions:
     def all_ready(self, told: Mapping[str, Prepared], home: Prepared) -> None:
         """Take the addresses that all hosts have told, and the ports of the host of the scheduler."""
         addresses = {name: ready.address for name, ready in told.items()}
-        self._begin = Begin(addresses, home.port, home.arbitrator_port)
+        self.begun = Begin(addresses, home.port, home.arbitrator_port)
 
     def begin(self, host: str, address: str, late: bool = False) -> Begin:
         """With a new certificate for `address`. `late`: the host has come back to a job that goes on."""
-        self._begin = dataclasses.replace(self._begin, addresses={**self._begin.addresses, host: address})
+        self.begun = dataclasses.replace(self.begun, addresses={**self.begun.addresses, host: address})
         certificates = {} if self._authority is None else dataclasses.asdict(self._authority.issue(address))
-        return dataclasses.replace(self._begin, certificates=certificates, late=late)
+        return dataclasses.replace(self.begun, certificates=certificates, late=late)
 
 
 def arriving(checkpoint: Path) -> str:

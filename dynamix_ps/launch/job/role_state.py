@@ -15,6 +15,7 @@ class RoleState:
         self.started = False
         self.starts = 0  # again
         self.entered = False  # a worker that takes part, or has
+        self.asked_to_leave = 0  # how often
         self.exit_code: int | None = None
         self.ended_s: float | None = None  # monotonic
         self.suspended = False

@@ -35,6 +35,7 @@ from dynamix_ps.launch.job.supervise import Supervisor
 from dynamix_ps.launch.job.verdict import Ending, Limits, interrupted
 from dynamix_ps.launch.preflight.host_checks import host_checks
 from dynamix_ps.launch.preflight.host_table import host_lines
+from dynamix_ps.launch.preflight.late_host import Fit
 from dynamix_ps.launch.preflight.launch_checks import expected_of_hosts, preflight
 from dynamix_ps.launch.roles.authority import Authority, is_encrypted, is_exposed
 from dynamix_ps.launch.roles.placement import Placement, ThisMachine
@@ -249,7 +250,8 @@ class _Run:
         report = hosts.inspect()
         if report is None:
             return False
-        found = host_checks(report, self._config, expected_of_hosts(self._config, code_is_there=True))
+        expected = expected_of_hosts(self._config, code_is_there=True)
+        found = host_checks(report, self._config, expected)
         blockers = [str(check) for check in found if check.status == "blocker"]
         for line in host_lines(report) if blockers else ():
             _say(self._console, line)
@@ -257,6 +259,7 @@ class _Run:
             _say(self._console, f"warning: {check}")
         if blockers:
             raise EnvironmentNotReady("\n".join(blockers))
+        hosts.compare_later(Fit(report, expected))
         _say(self._console, f"hosts: {len(hosts.names)}, which have what the job needs and reach each other")
         return True
 

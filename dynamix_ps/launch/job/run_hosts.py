@@ -82,15 +82,19 @@ class RunHosts:
         self._config, self._folder = config, folder
         self._events, self._show, self._interrupts = events, show, interrupts
         self._instructions = Instructions(config, folder, authority)
-        self.names = hosts_with_roles(config)
         self.roles = {role.name: RoleState(role, RoleLog(folder.log_file(role.name))) for role in job_roles(config)}
         self._links = HostLinks(target, self._receive)
         self._inspection: Inspection | None = None  # while it goes on
-        self._states = {name: HostState(FolderReceiver(folder.path)) for name in self.names}
+        self._states = {name: HostState(FolderReceiver(folder.path)) for name in hosts_with_roles(config)}
         self._news_s = 0.0  # monotonic
         self._refusal: HostRefused | None = None  # the first one
         self._away = AwayHosts(PREPARE_S)  # none, in such a job
         self.problem: str | None = None  # why part of the record is lost
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Of all hosts."""
+        return tuple(self._states)
 
     @property
     def lost(self) -> dict[str, str]:

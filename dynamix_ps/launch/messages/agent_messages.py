@@ -95,7 +95,7 @@ class ForCoordinator:
     role: str
     number: int
     incarnation: str
-    request: int = 0  # the number of that to leave, from 1 on; 0: it has ended
+    request: int = 0  # the number of those to this process to leave, from 1 on; 0: it has ended
 
 
 @dataclass(frozen=True, slots=True)

@@ -81,10 +81,20 @@ class Inspection:
         self._asked_s: dict[str, float] = {}  # since 1970
         self._began_s = 0.0  # monotonic
         self._connected: set[str] = set()
-        self._answers: dict[str, HostAnswer] = {}
+        self.answers: dict[str, HostAnswer] = {}
         self._refused: dict[str, str] = {}
         self._tried: dict[str, list[Way]] = {}  # ways of which a host has not told yet
         self._ways: dict[tuple[str, str, str], Way] = {}
+
+    @property
+    def ways(self) -> tuple[Way, ...]:
+        """What is known of all links."""
+        return tuple(self._ways.values())
+
+    @property
+    def is_trying(self) -> bool:
+        """Whether a host that is there has not told yet of the links that it is to try."""
+        return bool(self._tried.keys() - self._links.lost.keys())
 
     def run(self, rates: bool) -> HostReport | None:
         """Ask all hosts at once. With `rates`, then measure every link between them. None: stopped."""
@@ -93,13 +103,13 @@ class Inspection:
         for awaited in (self._awaited_soon, self._awaited):
             if not self._wait(awaited):
                 return None
-            new = self._answers.keys() - tried
+            new = self.answers.keys() - tried
             tried |= new
-            if new and not (self._reach(new) and (not rates or self._measure(new))):
+            if new and not (self._reach_all(new) and (not rates or self._measure(new))):
                 return None
-        silent = {host: self._why_silent(host) for host in self._links if host not in self._answers}
-        answers = {host: self._answers[host] for host in self._links if host in self._answers}
-        return HostReport(answers, silent, tuple(self._ways.values()))
+        silent = {host: self._why_silent(host) for host in self._links if host not in self.answers}
+        answers = {host: self.answers[host] for host in self._links if host in self.answers}
+        return HostReport(answers, silent, self.ways)
 
     def receive(self, host: str, message: FromAgent) -> None:
         """Take a message of an agent."""
@@ -110,46 +120,57 @@ class Inspection:
         elif isinstance(message, Inspected):
             on_the_way_s = max(0.0, now_s - self._asked_s[host] - message.took_s)
             ahead_s = message.clock_s - (now_s - on_the_way_s / 2)
-            self._answers[host] = HostAnswer(message, ahead_s, on_the_way_s / 2)
+            self.answers[host] = HostAnswer(message, ahead_s, on_the_way_s / 2)
         elif isinstance(message, Reached):
             self._take(host, message)
         elif isinstance(message, RequestRefused):
             self._refused[host] = message.reason
 
+    def ask(self, host: str) -> None:
+        """Ask one host for its facts."""
+        self._asked_s[host] = time.time()
+        self._links[host].send(self._question(host))
+
+    def reach(self, source: str, ways: list[Way], rate_s: float = 0.0) -> None:
+        """Let a host try its links to others; see `Reach`."""
+        if ways and source not in self._links.lost:
+            self._tried[source] = ways
+            addresses, ports = tuple(way.address for way in ways), tuple(way.port for way in ways)
+            self._links[source].send(Reach(addresses, ports, rate_s))
+
     def _ask(self) -> None:
         self._began_s = time.monotonic()
-        for host, link in self._links.items():
-            self._asked_s[host] = time.time()
-            link.send(self._question(host))
+        for host in self._links:
+            self.ask(host)
 
     def _awaited(self) -> list[str]:
-        return [host for host in self._links if host not in self._answers]
+        return [host for host in self._links if host not in self.answers]
 
     def _awaited_soon(self) -> list[str]:
         late = time.monotonic() - self._began_s > _LATE_S
         return [host for host in self._awaited() if host in self._connected or not late]
 
-    def _reach(self, new: Collection[str]) -> bool:
+    def _reach_all(self, new: Collection[str]) -> bool:
         """Try all links to and from new hosts."""
-        listening = {host: answer.facts for host, answer in self._answers.items() if not answer.facts.problem}
+        listening = {host: answer.facts for host, answer in self.answers.items() if not answer.facts.problem}
         for source in listening:
-            self._try(source, [
+            self.reach(source, [
                 Way(source, target, facts.address, port, key)
                 for target, facts in listening.items() if target != source and (target in new or source in new)
                 for key, port in facts.ports.items()
-            ], 0.0)  # fmt: skip
+            ])  # fmt: skip
         return self._wait(lambda: self._tried)
 
     def _measure(self, new: Collection[str]) -> bool:
         """Measure all links to and from new hosts."""
         ways = (way for way in self._ways.values() if way.source in new or way.target in new)
         open_ways = {(way.source, way.target): way for way in ways if not way.problem}
-        turns = list(rounds([host for host in self._links if host in self._answers]))
+        turns = list(rounds([host for host in self._links if host in self.answers]))
         rate_s = max(_SHORTEST_RATE_S, min(_LONGEST_RATE_S, _RATES_S / max(1, len(turns))))
         for pairs in turns:
             for pair in pairs:
                 if pair in open_ways:
-                    self._try(pair[0], [open_ways[pair]], rate_s)
+                    self.reach(pair[0], [open_ways[pair]], rate_s)
             if not self._wait(lambda: self._tried):
                 return False
         return True
@@ -166,12 +187,6 @@ class Inspection:
             code=str(code_folder(self._config.command, cwd, variables.home_dir())),
             ports=here,
         )
-
-    def _try(self, source: str, ways: list[Way], rate_s: float) -> None:
-        if ways and source not in self._links.lost:
-            self._tried[source] = ways
-            addresses, ports = tuple(way.address for way in ways), tuple(way.port for way in ways)
-            self._links[source].send(Reach(addresses, ports, rate_s))
 
     def _take(self, source: str, told: Reached) -> None:
         found = zip(told.problems, told.round_trips_s, told.bytes_per_s, strict=False)

@@ -15,7 +15,7 @@ from pathlib import Path
 from dynamix_ps.certificates import Certificates
 from dynamix_ps.config.schema import Config
 from dynamix_ps.errors import EnvironmentNotReady
-from dynamix_ps.launch.roles.plan import hosts_with_roles
+from dynamix_ps.launch.roles.plan import spans_hosts
 
 DAY_S = 86_400.0
 LONGEST_S = 366 * DAY_S  # of a run without a limit
@@ -74,7 +74,7 @@ def is_exposed(config: Config) -> bool:
 
 
 def _calls_between_hosts(config: Config) -> bool:
-    return config.has_arbitrator and len(hosts_with_roles(config)) > 1
+    return config.has_arbitrator and spans_hosts(config)
 
 
 class Authority:

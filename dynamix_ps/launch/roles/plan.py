@@ -13,7 +13,7 @@ from dynamix_ps import own_process
 from dynamix_ps.addresses import host_port
 from dynamix_ps.certificates import OFF
 from dynamix_ps.config import variables
-from dynamix_ps.config.role_hosts import HERE, address_of, hosts_of, role_hosts, worker_beside
+from dynamix_ps.config.role_hosts import HERE, address_of, awaits_hosts, hosts_of, role_hosts, worker_beside
 from dynamix_ps.config.schema import Config, ServerSection
 from dynamix_ps.launch.roles.devices import visible_devices
 
@@ -24,8 +24,8 @@ Role = Literal["scheduler", "server", "worker", "arbitrator"]
 class JobRole:
     """One role of a job.
 
-    `beside`: name of the role whose host this role shares; None: it shares none. `later`: the launcher does not start
-    it with the others.
+    `host`: empty for a worker that gets one when it joins. `beside`: name of the role whose host this role shares;
+    None: it shares none. `later`: the launcher does not start it with the others.
     """
 
     name: str
@@ -84,7 +84,12 @@ def job_roles(config: Config) -> tuple[JobRole, ...]:
 
 def hosts_with_roles(config: Config) -> tuple[str, ...]:
     """Names of the hosts on which a job has roles, in the order of its roles."""
-    return tuple(dict.fromkeys(role.host for role in job_roles(config)))
+    return tuple(dict.fromkeys(role.host for role in job_roles(config) if role.host))
+
+
+def spans_hosts(config: Config) -> bool:
+    """Whether a job is on several hosts, or others may join it."""
+    return len(hosts_with_roles(config)) > 1 or awaits_hosts(config.cluster)
 
 
 def threads_of_worker(config: Config) -> int:
@@ -111,7 +116,8 @@ def _job_roles(config: Config) -> Iterator[JobRole]:
     elif config.has_arbitrator:
         yield JobRole("arbitrator", "arbitrator", host=home, beside=config.data_plane.home_role)
     for rank, host in enumerate(placed.workers):
-        yield JobRole(f"worker-{rank}", "worker", rank, _known(host), later=rank in config.later)
+        later = rank in config.later
+        yield JobRole(f"worker-{rank}", "worker", rank, (host or "") if later else _known(host), later=later)
 
 
 def _known(host: str | None) -> str:

@@ -6,10 +6,15 @@ import selectors
 from collections.abc import Callable, Mapping
 from typing import Protocol
 
+from dynamix_ps.errors import UsageError
 from dynamix_ps.launch.host.host_agent import HostAgent
 from dynamix_ps.launch.messages.agent_messages import FromAgent, ToAgent
 from dynamix_ps.launch.roles.placement import Placement
 
+ONE_HOST = (
+    "the job is on one host alone, and its roles listen for no other; a job that others may join has two hosts in "
+    "cluster.hosts, or workers of elastic.max_workers without a slot there"
+)
 Deliver = Callable[[str, FromAgent], None]  # (name of the host, message)
 
 
@@ -53,6 +58,13 @@ class Target(Protocol):
         """Begin to reach the agent of a host; does not wait. Raises EnvironmentNotReady."""
         ...
 
+    def admit(self, host: str) -> None:
+        """From now on reach a host that the cluster file does not name, too. Does not wait.
+
+        Raises UsageError if no host joins a job whose hosts are reached so.
+        """
+        ...
+
 
 class OwnProcess:
     """The target for a job on the launcher's host alone: the agent is part of the launcher."""
@@ -62,6 +74,9 @@ class OwnProcess:
 
     def connect(self, host: str, selector: selectors.BaseSelector, deliver: Deliver) -> AgentLink:
         return LocalLink(host, selector, deliver, self._environ, self._placement)
+
+    def admit(self, host: str) -> None:
+        raise UsageError(ONE_HOST)
 
 
 class LocalLink:

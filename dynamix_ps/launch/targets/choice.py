@@ -13,10 +13,10 @@ from dynamix_ps.config.host_rules import is_loopback
 from dynamix_ps.config.resolve import with_places
 from dynamix_ps.config.role_hosts import address_of
 from dynamix_ps.config.schema import Config, Host
-from dynamix_ps.errors import EnvironmentNotReady
+from dynamix_ps.errors import EnvironmentNotReady, UsageError
 from dynamix_ps.launch.roles.placement import Placement
-from dynamix_ps.launch.roles.plan import cpus_per_worker, hosts_with_roles
-from dynamix_ps.launch.targets.agent_link import OwnProcess, Target
+from dynamix_ps.launch.roles.plan import cpus_per_worker, hosts_with_roles, spans_hosts
+from dynamix_ps.launch.targets.agent_link import ONE_HOST, OwnProcess, Target
 from dynamix_ps.launch.targets.command_link import ON_OWN_MACHINE, AgentCommand, Commands
 from dynamix_ps.launch.targets.ssh import ssh_command
 
@@ -100,21 +100,29 @@ def target_of(config: Config, placement: Placement, given: Allocation | None = N
     """
     cluster, hosts = config.cluster, hosts_with_roles(config)
     own = [host for host in hosts if is_own(address_of(cluster, host))]
-    if not cluster.hosts or (own and len(hosts) == 1):
+    if not cluster.hosts or (own and not spans_hosts(config)):
         return OwnProcess(os.environ, placement)
     if len(own) > 1:
         both = " and ".join(f"{host} ({address_of(cluster, host)})" for host in own[:2])
         raise EnvironmentNotReady(f"cluster.hosts: {both} are this machine; write one host, with the slots of both")
     given = given or allocation(os.environ)
+    addresses = {name: host.address for name, host in cluster.hosts.items()}
 
     def command_of(host: str) -> AgentCommand:
         if given is not None and given.reaches(host) and (given.starts_own_agent or host not in own):
             return given.agent_command(host)
         if host in own:
             return ON_OWN_MACHINE
-        return ssh_command(host, cluster.hosts[host].address, os.environ)
+        return ssh_command(host, addresses[host], os.environ)
 
-    return Commands(command_of)
+    def admit(host: str) -> None:
+        if given is not None:
+            raise UsageError(f"the hosts of the job are those that {given.name} has given it")
+        if not spans_hosts(config):
+            raise UsageError(ONE_HOST)
+        addresses.setdefault(host, None)  # looking a name up might take longer than agents wait to hear of the launcher
+
+    return Commands(command_of, admit)
 
 
 def is_own(address: str) -> bool:

@@ -72,13 +72,19 @@ class Commands:
 
     Args:
         command_of: the command for the name of a host.
+        admit: what lets `command_of` know a host that the cluster file does not name; see `Target`. By default it knows
+            all names.
     """
 
-    def __init__(self, command_of: Callable[[str], AgentCommand]) -> None:
-        self.command_of = command_of
+    def __init__(self, command_of: Callable[[str], AgentCommand], admit: Callable[[str], None] | None = None) -> None:
+        self.command_of, self._admit = command_of, admit
 
     def connect(self, host: str, selector: selectors.BaseSelector, deliver: Deliver) -> AgentLink:
         return CommandLink(host, self.command_of(host), selector, deliver)
+
+    def admit(self, host: str) -> None:
+        if self._admit is not None:
+            self._admit(host)
 
 
 class CommandLink:

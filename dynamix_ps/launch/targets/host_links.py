@@ -19,17 +19,18 @@ class HostLinks(dict[str, AgentLink]):
 
     def __init__(self, target: Target, deliver: Deliver) -> None:
         super().__init__()
-        self._target, self._deliver = target, deliver
+        self.target, self._deliver = target, deliver
         self._selector = selectors.DefaultSelector()
 
     def connect(self, names: Iterable[str]) -> None:
         """Begin to reach the agents of these hosts; does not wait. Raises EnvironmentNotReady."""
         for name in names:
-            self[name] = self._target.connect(name, self._selector, self._deliver)
+            self[name] = self.target.connect(name, self._selector, self._deliver)
 
     def reach_again(self, name: str) -> None:
-        """Begin to reach a host that has lost its agent. Raises EnvironmentNotReady."""
-        self[name].close()
+        """Begin to reach a host that has lost its agent, or had none. Raises EnvironmentNotReady."""
+        if name in self:
+            self[name].close()
         self.connect([name])
 
     @property

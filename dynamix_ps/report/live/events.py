@@ -21,9 +21,11 @@ NOTABLE = frozenset(
         "short",
         "short_of_workers",
         "finishing",
+        "host_joined",
         "host_leaves",
         "host_lost",
         "host_not_back",
+        "host_refused",
         "worker_left",
         "workers_entered",
         "servers_entered",
@@ -140,6 +142,9 @@ _WORDS: dict[str, Callable[[Line], str]] = {
         f"iteration {event['iteration']:,} is finished without worker {', '.join(map(str, event['missing']))}, with "
         f"{event['samples']:,} of {event['planned']:,} samples; the others come next"
     ),
+    "host_joined": lambda event: (
+        f"host {event['host']} ({event['address']}) has joined, for worker {', '.join(map(str, event['workers']))}"
+    ),
     "host_leaves": lambda event: (
         f"host {event['host']} is told to end ({event['signal']})"
         + (f", so its workers shall leave: {_plain(event['ranks'])}" if event["ranks"] else "; nothing runs there")
@@ -148,6 +153,7 @@ _WORDS: dict[str, Callable[[Line], str]] = {
         f"host {event['host']} is lost: {event['reason']}; the others go on without {', '.join(event['roles'])}"
     ),
     "host_not_back": lambda event: f"host {event['host']} is not back, so nothing starts there: {event['reason']}",
+    "host_refused": lambda event: f"host {event['host']} cannot join, so nothing starts there: {event['reason']}",
     "worker_left": lambda event: (
         f"worker-{event['rank']} has left; {event['workers']} workers go on from iteration {event['iteration']:,}"
     ),

@@ -108,6 +108,8 @@ def test_the_line_for_the_shell_works_in_bash() -> None:
         (("launch", "-c", "none.yaml"), 2, "error: none.yaml: no such file"),
         (("launch", "--nonsense"), 2, "--nonsense"),
         (("doctor", "-c", "configs"), 2, "error: configs: is a directory"),
+        (("join", "--server", "0", "--host", "a"), 2, "error: --host is for workers"),
+        (("join", "2", "--slots", "2"), 2, "error: --slots is for a host that is new to the job; name it by --host"),
     ],
 )
 def test_wrong_usage_is_exit_code_2_with_a_hint(arguments: tuple[str, ...], code: int, message: str) -> None:

@@ -136,11 +136,6 @@ env:
         (MINIMAL + "policy: {name: stigmergy, stigmergy: {alarm: 101}}\n", 2, "policy.stigmergy.alarm: must be at mo"),
         (MINIMAL + "policy: {stigmergy: {}}\n", 2, "policy.stigmergy: is only for policy.name: stigmergy; remove it"),
         (MINIMAL + "policy: {name: stigmergy}\nwindow: 5\n", 3, "window: must be at least 6 with policy.name: stig"),
-        (
-            MINIMAL + "policy: {name: stigmergy}\nelastic: {min_workers: 1}\n",
-            3,
-            "elastic.min_workers: needs an arbitrator, which policy.name: stigmergy does without",
-        ),
         (MINIMAL + "elastic: {min_workers: 3}\n", 2, "elastic.min_workers: must not exceed the number of workers, 2"),
         (MINIMAL + "elastic: {min_workers: 0}\n", 2, "elastic.min_workers: must be at least 1"),
         (MINIMAL + "elastic: {min_workers: 1, max_workers: 1}\n", 2, "elastic.max_workers: must not be less than the"),
@@ -151,9 +146,26 @@ env:
             "elastic.max_workers: needs a policy that can tell the sizes of more workers",
         ),
         (
-            "cluster: {hosts: {a: {slots: 2}}, workers: [{}, {}]}\nelastic: {min_workers: 1, max_workers: 4}\n",
+            "cluster: {hosts: {10.0.0.1: {slots: 2}}, workers: [{}, {}, {}]}\n"
+            "elastic: {min_workers: 1, max_workers: 4}\n",
             1,
-            "cluster.hosts: have 2 slots for 4 workers: no room for worker 2, 3",
+            "cluster.hosts: have 2 slots for 4 workers: no room for worker 2; set slots",
+        ),
+        (
+            "cluster: {hosts: {a: {}}, workers: [{}]}\nelastic: {min_workers: 1, max_workers: 2}\n",
+            1,
+            "cluster.hosts.a: must be an IP address by which hosts that join reach this one; or set slots",
+        ),
+        (
+            "cluster: {hosts: {a: {address: '::1'}}, workers: [{}]}\nelastic: {min_workers: 1, max_workers: 2}\n",
+            1,
+            "cluster.hosts.a.address: must be an IP address by which hosts that join reach this one; or set slots",
+        ),
+        (
+            "cluster: {hosts: {a: {address: 10.0.0.1}}, servers: [{host: worker-1}], workers: [{}, {later: true}]}\n"
+            "elastic: {min_workers: 1}\n",
+            1,
+            "cluster.servers[0].host: names a worker that has no host when the job begins",
         ),
         (
             "cluster: {workers: [{later: true}, {}]}\nelastic: {min_workers: 1}\n",

@@ -60,6 +60,14 @@ EVENTS: dict[str, tuple[dict[str, Any], str]] = {
         {"host": "b", "reason": "ssh timed out", "roles": ["worker-2"]},
         "host b is not back, so nothing starts there: ssh timed out",
     ),
+    "host_joined": (
+        {"host": "c", "address": "10.0.0.3", "workers": [2]},
+        "host c (10.0.0.3) has joined, for worker 2",
+    ),
+    "host_refused": (
+        {"host": "c", "reason": "train.py differs", "roles": ["worker-2"]},
+        "host c cannot join, so nothing starts there: train.py differs",
+    ),
     "worker_left": (
         {"rank": 2, "iteration": 1812, "workers": 3},
         "worker-2 has left; 3 workers go on from iteration 1,812",

@@ -180,6 +180,37 @@ def test_what_kernel_and_machine_add_to_the_record_counts_if_it_comes_in_time() 
     assert job.workers[1].telling[congestion, 1] > 0 == late.workers[1].telling[congestion, 1]
 
 
+def test_the_others_choose_without_a_worker_that_is_lost_meanwhile() -> None:
+    job = Job()
+    job.decide()
+    job.window()
+    job.sum()
+    job.present = [0, 2]
+    *_, after = [job.sum() for _ in range(SUMS - 1)]
+    assert after == [after[0]] * 2 and after[0] is not None
+    assert after[0][1] == 0 and min(after[0][0], after[0][2]) > 0
+
+
+def test_who_follows_changes_sizes_with_the_others_and_has_a_say_from_its_first_window_on() -> None:
+    job = Job()
+    job.present = [0, 2]
+    job.cluster.plan = Plan(0, (96, 0, 96))
+    job.window()
+    follower = job.worker(1)
+    for _ in range(SUMS):
+        total = np.sum([job.workers[rank].telling.astype(np.float32) for rank in job.present], axis=0)
+        found = [job.workers[rank].summed(total, job.present) for rank in job.present]
+        assert follower.summed(total, job.present) == found[0] == found[1]
+    assert found[0] is not None
+    job.cluster.plan = Plan(1, found[0])
+    job.window()
+    job.sum()
+    job.workers[1], job.present = follower, [0, 1, 2]  # it enters while the others choose
+    assert [job.sum() for _ in range(SUMS - 1)] == [[None] * WORKERS] * (SUMS - 1)
+    job.cluster.plan = Plan(2, (64, 64, 64))
+    assert min(job.decide()) > 0
+
+
 def test_sizes_that_are_chosen_take_effect_like_a_plan() -> None:
     switch = PlanSwitch(Plan(4, (8, 8)), lag=1)
     switch.choose(10, (12, 4))
@@ -190,6 +221,17 @@ def test_sizes_that_are_chosen_take_effect_like_a_plan() -> None:
     assert switch.newest_scheduled.version == 5
     switch.choose(20, (12, 4))
     assert switch.newest_scheduled.version == 5, "sizes that stay are no new plan"
+
+
+def test_who_has_chosen_once_since_it_entered_may_choose_nothing() -> None:
+    switch = PlanSwitch(Plan(4, (8, 8, 0)), bounds=((0, 20),) * 3, later=[2])
+    switch.take_in(9, [2])
+    assert switch.newest_scheduled.batch_sizes[2] > 0
+    switch.choose(10, (8, 4, 0))
+    assert switch.newest_scheduled.batch_sizes[2] > 0, "the others have chosen before they knew of it"
+    for sizes in ((8, 4, 4), (8, 8, 0)):
+        switch.choose(20, sizes)
+        assert switch.newest_scheduled.batch_sizes == sizes
 
 
 def test_it_tells_two_numbers_more_than_there_are_traces() -> None:

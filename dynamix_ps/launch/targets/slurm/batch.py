@@ -62,7 +62,7 @@ def _components(options: Sequence[str]) -> Iterator[list[str]]:
 def _defaults(config: Config, components: Sequence[Sequence[str]]) -> Iterator[list[str]]:
     """For each component, the options that its own options leave open."""
     config = with_places(config)
-    workers, placed = len(config.cluster.workers), role_hosts(config.cluster).workers
+    workers, placed = len(config.cluster.workers), [host for host in role_hosts(config.cluster).workers if host]
     named = hosts_with_roles(config) if config.cluster.hosts and len(components) == 1 else ()
     nodes = [_nodes(own) or (len(named) or workers if len(components) == 1 else 1) for own in components]
     tasks = max(Counter(placed).values()) if named else -(-workers // sum(nodes))

@@ -7,6 +7,7 @@ import time
 
 import pytest
 
+from dynamix_ps.config.schema import Host
 from dynamix_ps.errors import DynamixError, EnvironmentNotReady, TimedOut, UsageError
 from dynamix_ps.launch.job.ask_to_join import ask_to_join
 from dynamix_ps.launch.job.ask_to_leave import ask_to_leave
@@ -125,6 +126,39 @@ def test_its_host_may_not_be_back(folder: RunFolder) -> None:  # noqa: F811
     threading.Thread(target=tell, daemon=True).start()
     with pytest.raises(EnvironmentNotReady, match="worker 2: its host c is not back: timed out"):
         ask_to_join(folder, 2)
+
+
+def test_its_host_may_not_fit(folder: RunFolder) -> None:  # noqa: F811
+    append(folder.worker_file(2), LEFT)
+    requests = Requests(folder)
+    refused = {"kind": "host_refused", "time_s": START_S + 9.0, "source": "launcher", "host": "c", "reason": "no torch"}
+
+    def tell() -> None:
+        asked: list[MembershipRequest] = []
+        while not asked:
+            time.sleep(0.01)
+            asked = requests.read()
+        assert asked == [MembershipRequest(JOIN, 2, host="c")]
+        append(folder.events_file, {**refused, "roles": ["worker-2"]})
+
+    threading.Thread(target=tell, daemon=True).start()
+    with pytest.raises(EnvironmentNotReady, match="worker 2: host c cannot join: no torch"):
+        ask_to_join(folder, 2, host="c")
+
+
+def test_a_worker_without_a_host_needs_one(folder: RunFolder) -> None:  # noqa: F811
+    hosts = {"a": Host(address="10.0.0.1", slots=2)}
+    later = ELASTIC.cluster.workers[2].model_copy(update={"later": True})
+    changes = {"host": "a", "hosts": hosts, "workers": (*ELASTIC.cluster.workers[:2], later)}
+    cluster = ELASTIC.cluster.model_copy(update=changes)
+    folder.worker_file(2).unlink()
+    folder.write_config(ELASTIC.model_copy(update={"cluster": cluster}))
+    with pytest.raises(UsageError, match="worker 2: no host has a free slot for it; name one: dynamix join 2 --host"):
+        ask_to_join(folder, 2)
+    joined = {"kind": "host_joined", "time_s": START_S, "source": "launcher", "host": "b", "address": "::1"}
+    append(folder.events_file, {**joined, "workers": [2]})
+    with pytest.raises(TimedOut):
+        ask_to_join(folder, 2, patience_s=0.0)
 
 
 def test_it_does_not_wait_for_ever(folder: RunFolder) -> None:  # noqa: F811

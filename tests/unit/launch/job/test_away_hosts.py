@@ -56,6 +56,17 @@ def test_a_host_that_is_lost_soon_after_it_was_back_waits_longer() -> None:
         away.back("b")
 
 
+def test_a_role_that_is_to_start_on_another_host_is_due_there_alone() -> None:
+    away = AwayHosts(patience_s=60.0)
+    away.wait_for("b", "worker-1", 1)
+    away.wait_for("b", "worker-2", 1)
+    for role in ("worker-1", "worker-3"):
+        away.expect("c", role)
+    assert "c" in away and away.waits_for("worker-1") and not away.waits_for("worker-3")
+    assert away.to_reach(0.0) == ["b", "c"]
+    assert (away.back("b"), away.back("c")) == ({"worker-2": 1}, {"worker-1": 1})
+
+
 def test_a_user_has_a_host_reached_at_once() -> None:
     away = AwayHosts(patience_s=60.0)
     away.add("b", now_s=0.0)

@@ -161,6 +161,9 @@ def test_where_workers_choose_their_own_sizes_nothing_is_started_that_decides() 
     assert list(plan(comm="gloo", **own)) == ["worker-0", "worker-1"]
     assert list(plan(comm="gloo", mode="observe")) == ["arbitrator", "worker-0", "worker-1"]
     assert all("DYNAMIX_ARBITRATOR" not in spec.env for spec in plan(**own).values())
+    members = {**own, "elastic": {"min_workers": 1}}
+    assert list(plan(comm="gloo", **members)) == ["arbitrator", "worker-0", "worker-1"], "who is there, it decides"
+    assert all("DYNAMIX_ARBITRATOR" in spec.env for spec in plan(**members).values())
 
 
 def test_tuning_variables_of_the_user_win_and_those_of_the_file_win_over_them_for_workers() -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from dynamix_ps.config.resolve import resolved
 from dynamix_ps.config.schema import Config, Host
-from dynamix_ps.errors import EnvironmentNotReady
+from dynamix_ps.errors import EnvironmentNotReady, UsageError
 from dynamix_ps.launch.roles.placement import ThisMachine
 from dynamix_ps.launch.targets import choice as targets
 from dynamix_ps.launch.targets import command_link
@@ -113,3 +113,30 @@ def test_a_single_given_host_that_is_this_machine_is_the_machine_alone(monkeypat
     assert list(targets.allocated_hosts(Given("a", "b"), config)) == ["a", "b"]
     monkeypatch.setattr(Given, "devices", (1, 3))
     assert targets.allocated_hosts(Given("a"), config) == {"a": Host(slots=2, devices=(1, 3))}
+
+
+def test_a_host_may_join_a_job_whose_hosts_are_reached_by_ssh(monkeypatch: pytest.MonkeyPatch) -> None:
+    own(monkeypatch, "192.0.2.1")
+    monkeypatch.setattr(
+        targets, "ssh_command", lambda host, address, environ: AgentCommand(("ssh", host, str(address)))
+    )
+    way = target({"a": {"address": "192.0.2.1"}, "b": {"address": "192.0.2.2"}, "idle": {"address": "192.0.2.3"}}, 2)
+    for host in ("new", "idle", "new"):
+        way.admit(host)
+    assert way.command_of("new").argv == ("ssh", "new", "None")
+    assert way.command_of("idle").argv == ("ssh", "idle", "192.0.2.3")
+
+
+def test_no_host_joins_a_job_on_one_machine_or_of_a_batch_system(monkeypatch: pytest.MonkeyPatch) -> None:
+    own(monkeypatch, "a")
+    for there in ("a", "b"):
+        with pytest.raises(UsageError, match="the job is on one host alone"):
+            target({there: {}}, 1).admit("c")
+    cluster = {"hosts": {"a": {}}, "workers": ({},)}
+    job = {"cluster": cluster, "elastic": {"min_workers": 1, "max_workers": 2}}
+    way = targets.target_of(resolved(Config.model_validate(job)), ThisMachine())
+    assert isinstance(way, Commands) and way.command_of("a") is ON_OWN_MACHINE
+    way.admit("b")
+    monkeypatch.setattr(targets, "allocation", lambda environ: Given("a", "b"))
+    with pytest.raises(UsageError, match="the hosts of the job are those that batch job 1 has given it"):
+        target({"a": {}, "b": {}}, 2).admit("c")
