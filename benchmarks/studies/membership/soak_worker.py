@@ -17,6 +17,7 @@ from torch.nn.functional import cross_entropy
 from torch.utils.data import TensorDataset
 
 import dynamix_ps.torch as dynamix
+from benchmarks.studies.membership.soak_launch import NETWORK, enter
 from benchmarks.studies.membership.soak_training import Training
 from dynamix_ps.config import variables
 
@@ -44,6 +45,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True, help="folder for what is written down")
     parser.add_argument("--pause", type=float, required=True, help="seconds after every step")
     args = parser.parse_args()
+    enter(os.environ[NETWORK])
     training = Training()
     run = dynamix.attach(training.model, training.optimizer, training.data)
     ends = TensorDataset(torch.zeros(64))
