@@ -9,6 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final, Literal
 
+from benchmarks.studies.membership import soak_limits as limits
 from benchmarks.studies.membership import soak_network as network
 from benchmarks.studies.membership.soak_site import COORDINATOR, Event, Site
 from dynamix_ps.run_record.requests import JOIN, LEAVE, request
@@ -66,9 +67,7 @@ _ON_PROCESSES = {
     "kill": Kind("`kill -9`", _KILL),
     "stop": Kind("stopped for longer than its lease", _STOP, lasts=_LONG, end=_GO_ON),
     "kill-server": Kind("`kill -9` of a server", _KILL, role="server"),
-    "stop-server": Kind(
-        "a server stopped for longer than its lease", _STOP, role="server", lasts=_LONG, end=_GO_ON
-    ),
+    "stop-server": Kind("a server stopped for longer than its lease", _STOP, role="server", lasts=_LONG, end=_GO_ON),
     "kill-scheduler": Kind("`kill -9` of the scheduler", _KILL, AGAIN, "scheduler"),
     "notice": Kind("leaves by SIGTERM", _send(signal.SIGTERM)),
     "leave": Kind("leaves by `dynamix leave`", _ask(LEAVE)),
@@ -76,22 +75,40 @@ _ON_PROCESSES = {
 }
 _ON_LINKS: Mapping[str, tuple[str, Effect, tuple[float, float], Act, Act, Act]] = {
     "cut": ("cut off for longer than its lease", GONE, _LONG, network.unplug, _nothing, network.plug),
-    "mute": ("nothing that it sends arrives, for longer than its lease", GONE, _LONG, network.mute, _nothing, network.heal),
+    "mute": ("nothing arrives from it, for longer than its lease", GONE, _LONG, network.mute, _nothing, network.heal),
     "deaf": ("nothing arrives at it, for longer than its lease", GONE, _LONG, network.deafen, _nothing, network.heal),
-    "blink": ("cut off for less than a third of its lease", SPARED, _SHORT, network.unplug, _nothing, network.plug),
-    "flap": ("a link that goes and comes", SPARED, _WHILE, _nothing, network.flap, network.plug),
+    "blink": ("cut off for less than a third of its lease", SPARED, _SHORT, network.silence, _nothing, network.heal),
+    "flap": ("a link that goes and comes", SPARED, _WHILE, _nothing, network.flap, network.heal),
     "loss": ("1 to 5 % of its packets are lost, both ways", SPARED, _WHILE, network.lose, _nothing, network.heal),
+    "delay": ("what it sends arrives 20 to 150 ms later", SPARED, _WHILE, network.hold, _nothing, network.release),
+    "twice": ("what it sends arrives twice", SPARED, _WHILE, network.double, _nothing, network.release),
     "narrow": ("a link of 2 to 8 Mbit/s", SPARED, _WHILE, network.narrow, _nothing, network.heal),
+}
+_LIMITS = {
+    "memory-server": Kind(
+        "a server's control group runs out of memory", limits.take_memory, role="server", end=limits.give_memory
+    ),
+    "clock-worker": Kind(
+        "its clock goes back by an hour, and on again", limits.turn_back, SPARED, lasts=_WHILE, end=limits.turn_on
+    ),
+    "full-disk": Kind(
+        "the disk of the run folder is full", limits.fill_disk, SPARED, COORDINATOR, _SHORT, end=limits.free_disk
+    ),
 }
 KINDS: Mapping[str, Kind] = {
     **_ON_PROCESSES,
+    **_LIMITS,
     **{
-        f"{key}-{role}": Kind(what if role == "worker" else f"{what}, of a server", begin, effect, role, lasts, during, end)
+        f"{key}-{role}": Kind(what + of, begin, effect, role, lasts, during, end)
         for key, (what, effect, lasts, begin, during, end) in _ON_LINKS.items()
-        for role in ("worker", "server")
+        for role, of in (("worker", ""), ("server", " (a server)"))
     },
     "cut-coordinator": Kind(
-        "the coordinator is cut off for longer than all leases", network.unplug, SPARED, COORDINATOR, _LONG,
+        "the coordinator is cut off for longer than all leases",
+        network.unplug,
+        SPARED,
+        COORDINATOR,
+        _LONG,
         end=network.plug,
     ),
 }

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import random
+import shutil
 import subprocess
 import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -18,15 +19,18 @@ import torch
 from benchmarks.studies.faults.fault_job import left_of
 from benchmarks.studies.launching import roles_of
 from benchmarks.studies.membership.decided_windows import told_twice
-from benchmarks.studies.membership.soak_events import BACK, GONE, KINDS, SPARED
-from benchmarks.studies.membership.soak_launch import HOME, hosts_file
+from benchmarks.studies.membership.soak_events import BACK, GONE, KINDS
+from benchmarks.studies.membership.soak_launch import hosts_file
+from benchmarks.studies.membership.soak_limits import DISK_BYTES, left_on_machine
 from benchmarks.studies.membership.soak_members import Members, measure_pauses
+from benchmarks.studies.membership.soak_place import HOME
 from benchmarks.studies.membership.soak_plan import Plan, config_of
 from benchmarks.studies.membership.soak_site import Event, Site
 from benchmarks.studies.membership.soak_training import history, wrong_memory, wrong_samples, wrong_weights
 from benchmarks.studies.membership.soak_worker import over_file, weights_file
 from benchmarks.testbed.bed import Bed
 from benchmarks.testbed.link import Link
+from benchmarks.testbed.small_disk import small_disk
 from dynamix_ps.config.load import dump_config
 from dynamix_ps.launch.cleanup.release import end_processes
 from dynamix_ps.run_record.run_folder import RunFolder
@@ -61,9 +65,15 @@ class SoakJob:
     def run(self) -> Outcome:
         """Until the end; what does not end is killed."""
         wrong = self._outcome.wrong
-        with Bed({name: Link() for name in (HOME, *self._plan.hosts)}) as bed, self._launched(bed) as launcher:
+        runs = self._folder / "runs"
+        runs.mkdir()
+        with (
+            small_disk(runs, DISK_BYTES),
+            Bed({name: Link() for name in (HOME, *self._plan.hosts)}) as bed,
+            self._launched(bed) as launcher,
+        ):
             try:
-                self._soak(launcher, Site(self._run, bed))
+                self._soak(launcher, Site(self._folder, self._run, bed))
             except TimeoutError as error:
                 wrong.append(f"{error}:\n{self._output}")
             over_file(self._folder).touch()
@@ -72,7 +82,10 @@ class SoakJob:
             if code := launcher.poll():
                 wrong.append(f"dynamix launch ended with {code}:\n{self._output}")
             wrong += ["dynamix launch does not end"] if code is None else self._left()
-        self._check()
+            self._check()
+            if wrong:
+                shutil.copytree(runs, self._folder / "runs-kept", symlinks=True)  # the disk goes
+        wrong += [f"left behind: {one}" for one in left_on_machine(self._folder)]
         return self._outcome
 
     @contextmanager
@@ -158,7 +171,7 @@ class SoakJob:
             kind = KINDS[key]
             roles = [(name, slot, pids.get(name, 0)) for slot, name in enumerate(plan.names(kind.role))]
             fewest = plan.fewest_of(kind.role)
-            if able := [(name, pid) for name, *one, pid in roles if self._members.can(kind, name, *one, pid, fewest)]:
+            if able := [(name, pid) for name, slot, pid in roles if self._members.can(kind, name, slot, pid, fewest)]:
                 lasts_s, strength = plan.lease_s * self._chance.uniform(*kind.lasts), self._chance.random()
                 event = self._members.begin(len(events), key, *self._chance.choice(able), lasts_s, strength)
                 events.append(event)

@@ -1,22 +1,21 @@
-"""`dynamix launch` of the soak: every worker and every server on a host of its own, and the launcher beside the coordinator.
+"""`dynamix launch` of the soak: each worker and each server on a host of its own, the launcher beside the coordinator.
 
     python -m benchmarks.studies.membership.soak_launch -c FILE --hosts FILE
 
-Hosts are network namespaces of a bed (benchmarks/testbed). The launcher itself runs on HOME, and so do the scheduler and
-the arbitrator.
+Hosts are network namespaces of a bed (benchmarks/testbed). The launcher itself runs on HOME, and so do the scheduler
+and the arbitrator.
 """
 
 from __future__ import annotations
 
 import argparse
-import ctypes
 import dataclasses
 import json
-import os
 import sys
 from collections.abc import Mapping
 from pathlib import Path
 
+from benchmarks.studies.membership.soak_place import HOME, NETWORK
 from benchmarks.suite.placement import ARBITRATOR_PORT, SCHEDULER_PORT
 from benchmarks.testbed.bed import Bed
 from benchmarks.testbed.names import NAMESPACES
@@ -27,10 +26,6 @@ from dynamix_ps.launch.job.run import run_job
 from dynamix_ps.launch.roles.placement import ThisMachine, inside
 from dynamix_ps.launch.roles.plan import RoleSpec
 from dynamix_ps.terminal import make_console
-
-HOME = "home"
-NETWORK = "SOAK_NETWORK"  # variable of a worker: the namespace to which it goes
-_CLONE_NEWNET = 0x40000000
 
 
 class OnHosts(ThisMachine):
@@ -61,17 +56,6 @@ def hosts_file(folder: Path, bed: Bed, names: tuple[str, ...]) -> Path:
     file = folder / "hosts.json"
     file.write_text(json.dumps({name: (bed.address(name), str(NAMESPACES / bed.namespace(name))) for name in names}))
     return file
-
-
-def enter(network: str) -> None:
-    """Go to this network, before this process has any thread. Raises OSError."""
-    libc = ctypes.CDLL(None, use_errno=True)
-    place = os.open(network, os.O_RDONLY)
-    try:
-        if libc.setns(place, _CLONE_NEWNET):
-            raise OSError(ctypes.get_errno(), f"cannot enter the network namespace {network}")
-    finally:
-        os.close(place)
 
 
 def main() -> int:

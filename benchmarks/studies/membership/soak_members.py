@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import math
 import time
 from collections.abc import Iterable, Iterator, Mapping
@@ -11,7 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from benchmarks.studies.membership.soak_events import BACK, GONE, KINDS, SPARED, Kind
-from benchmarks.studies.membership.soak_site import COORDINATOR, Event
+from benchmarks.studies.membership.soak_site import Event
 from benchmarks.studies.membership.soak_training import Sum
 from dynamix_ps.arbitrator.journal import DECISIONS
 from dynamix_ps.membership.messages import incarnation_of
@@ -21,6 +22,7 @@ from dynamix_ps.run_record.run_folder import RunFolder
 AFTER_S = 1.0  # so long after its effect an event may still hold workers up
 SCHEDULERS = 4  # that may be lost within MINUTE_S: the launcher starts the fifth again, and not the sixth
 MINUTE_S = 60.0
+BEHIND_S = 10.0  # so long after the loss of a server a worker may end that lacks a sum of it
 
 
 class Loss(NamedTuple):
@@ -36,6 +38,10 @@ class Loss(NamedTuple):
     incarnation: str
     reason: str
     at_s: float
+
+    @property
+    def slot(self) -> int:
+        return int(self.role.rpartition("-")[2])
 
 
 @dataclass(slots=True)
@@ -60,8 +66,9 @@ class Members:
     undecided: list[Event] = field(default_factory=list)
     losses: list[Loss] = field(default_factory=list)
     _told: dict[tuple[int, int], list[tuple[Sum, float]]] = field(default_factory=dict)  # by rank and start
+    _lost_s: dict[tuple[str, str], float] = field(default_factory=dict)  # by role and incarnation, monotonic
+    _entered: list[tuple[float, int, bool]] = field(default_factory=list)  # servers: when, slot, True
     _first_servers: frozenset[int] = field(init=False)
-    _of_servers: list[dict[str, Any]] = field(default_factory=list)  # lines that tell of them
     _schedulers_s: list[float] = field(default_factory=list)  # when each was started again, monotonic
     _begins: dict[int, int] = field(default_factory=dict)  # first iteration of every window
     _decided: int = -1  # the newest window that was
@@ -91,9 +98,9 @@ class Members:
             return False
         if kind.effect == BACK:
             return slot not in self.present and not pid
-        staying = self.staying(kind.role)
         if kind.effect == SPARED:
             return bool(pid)
+        staying = self.staying(kind.role)
         return slot in staying and bool(pid) and len(staying) > fewest
 
     def staying(self, role: str) -> frozenset[int]:
@@ -141,13 +148,31 @@ class Members:
         self.founded |= any(line["kind"] == "members" for line in lines)
         self._begins |= {line["window"]: line["first_iteration"] for line in lines if line["kind"] == "window"}
         self._decided = max([self._decided, *(line["window"] for line in lines if line["kind"] in DECISIONS)])
-        self.losses += [_loss(line) for line in lines if line["kind"] == "lost"]
-        self._of_servers += [line for line in lines if line["kind"] == "servers_entered" or _is_lost_server(line)]
-        self._of_servers.sort(key=lambda line: float(line["time_s"]))  # one process may write later than another
+        for line in lines:
+            if line["kind"] == "lost":
+                self._lost_s[_name(line), line["incarnation"]] = _monotonic(line["time_s"])
+            elif line["kind"] == "servers_entered":
+                self._entered += [(time.monotonic(), slot, True) for slot in line["entered"]]
+        self._look_at_losses()
+        lost = [(loss.at_s, loss.slot, False) for loss in self.losses if loss.role.startswith("server")]
         self.servers = self._first_servers
-        for line in self._of_servers:
-            entered = line["kind"] == "servers_entered"
-            self.servers = self.servers | set(line["entered"]) if entered else self.servers - {line["slot"]}
+        for _, slot, enters in sorted(lost + self._entered):
+            self.servers = self.servers | {slot} if enters else self.servers - {slot}
+
+    def _look_at_losses(self) -> None:
+        """The coordinator's own journal has all; that of the arbitrator says when, unless the disk was full."""
+        file = self.run.membership_file
+        lines = file.read_bytes().split(b"\n")[:-1] if file.exists() else []
+        found = (one for line in lines for one in json.loads(line) if one["kind"] == "lost")
+        self.losses = [
+            Loss(
+                name := _name(one["process"]),
+                incarnation := one["process"]["incarnation"],
+                one["reason"],
+                self._lost_s.setdefault((name, incarnation), time.monotonic()),
+            )
+            for one in found
+        ]
 
     def _take_effect(self, iteration: int, at_s: float) -> None:
         for event in self.awaited.values():
@@ -166,33 +191,35 @@ class Members:
         return (event.slot in self.present) == (kind.effect == BACK)
 
     def without_cause(self, events: Iterable[Event], lease_s: float) -> Iterator[str]:
-        """Losses that no event explains, told in words."""
+        """Losses that no event explains, told in words.
+
+        A worker also ends by itself where it lacks a sum that only a lost server had, or has not entered yet.
+        """
+        struck = [event for event in events if _kind(event).effect == GONE]
+        servers_s = [loss.at_s for loss in self.losses if loss.role.startswith("server")]
         for loss in self.losses:
-            causes = (one for one in events if one.role == loss.role and _kind(one).effect == GONE)
-            if any(one.at_s < loss.at_s < (one.healed_s or math.inf) + lease_s for one in causes):
+            own = [one for one in struck if one.role == loss.role]
+            if any(one.at_s < loss.at_s < (one.healed_s or math.inf) + lease_s for one in own):
                 continue
-            first = self._told.get((int(loss.role[-1]), _start(loss.incarnation)), []) if "worker" in loss.role else []
-            yield f"{loss.role} counts as lost without cause: {loss.reason}; at {loss.at_s:.1f}, sums {len(first)}"
-
-
-def _start(incarnation: str) -> int:
-    return int(incarnation.rpartition("-")[2])
+            start = int(loss.incarnation.rpartition("-")[2])
+            if loss.role.startswith("worker") and (
+                not self._told.get((loss.slot, start))
+                or ("lease" not in loss.reason and any(0 <= loss.at_s - one_s < BEHIND_S for one_s in servers_s))
+            ):
+                continue
+            yield f"{loss.role} counts as lost without cause at {loss.at_s:.1f} s: {loss.reason}"
 
 
 def _kind(event: Event) -> Kind:
     return KINDS[event.kind]
 
 
-def _loss(line: Mapping[str, Any]) -> Loss:
-    return Loss(f"{line['role']}-{line['slot']}", line["incarnation"], line["reason"], _monotonic(line["time_s"]))
+def _name(process: Mapping[str, Any]) -> str:
+    return f"{process['role']}-{process['slot']}"
 
 
 def _monotonic(time_s: float) -> float:
     return time_s - time.time() + time.monotonic()
-
-
-def _is_lost_server(line: Mapping[str, Any]) -> bool:
-    return bool(line["kind"] == "lost" and line["role"] == "server")
 
 
 def measure_pauses(events: Iterable[Event], told: Mapping[int, list[tuple[Sum, float]]]) -> None:

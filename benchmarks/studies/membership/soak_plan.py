@@ -40,12 +40,12 @@ class Plan:
     pause_s: float
     plane: str = "byteps"
     fewest_servers: int = 2
-    lease_s: float = 2.0
+    lease_s: float = 3.0
     seed: int = 0
 
     @property
     def servers(self) -> int:
-        """None where the workers are a ring."""
+        """0 where the workers are a ring."""
         return 3 if DATA_PLANES[self.plane].has_servers else 0
 
     @property
@@ -53,6 +53,9 @@ class Plan:
         """Names of all workers and servers: each is on a host of its own."""
         counts = {"worker": self.workers, "server": self.servers}
         return tuple(f"{role}-{slot}" for role, count in counts.items() for slot in range(count))
+
+    def __str__(self) -> str:
+        return f"{self.plane}, seed {self.seed}"
 
     def names(self, role: str) -> tuple[str, ...]:
         """Of the processes of this role, by slot."""
@@ -67,6 +70,7 @@ class Plan:
         return {"worker": self.fewest, "server": self.fewest_servers}.get(role, 0)
 
 
+PLANES = ("byteps", "gloo")
 FULL = Plan(events=100, during_s=1800.0, workers=8, fewest=4, pause_s=0.1)
 SHORT = Plan(events=20, during_s=60.0, workers=4, fewest=2, pause_s=0.02)
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import subprocess
+from dataclasses import dataclass, field
+from pathlib import Path
 
-from benchmarks.studies.membership.soak_launch import HOME
+from benchmarks.studies.membership.soak_place import HOME
 from benchmarks.testbed.bed import Bed
+from benchmarks.testbed.relay import Relay
 from dynamix_ps.run_record.run_folder import RunFolder
 
 COORDINATOR = "coordinator"
@@ -56,9 +59,20 @@ class Event:
         return self.role if self.role[-1:].isdigit() else HOME
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Site:
-    """What events change: the run, and the hosts of its roles."""
+    """What events change: the run, and the hosts of its roles.
 
+    Attributes:
+        folder: for all that the job writes.
+        filler: the file that fills the disk of the run.
+        taker: the process that takes the memory of a server.
+        relays: of hosts whose packets are held, or come twice.
+    """
+
+    folder: Path
     run: RunFolder
     bed: Bed
+    filler: Path | None = None
+    taker: subprocess.Popen[bytes] | None = None
+    relays: dict[str, Relay] = field(default_factory=dict)

@@ -17,7 +17,7 @@ from torch.nn.functional import cross_entropy
 from torch.utils.data import TensorDataset
 
 import dynamix_ps.torch as dynamix
-from benchmarks.studies.membership.soak_launch import NETWORK, enter
+from benchmarks.studies.membership.soak_place import NETWORK, clock_file, enter, turn_clock
 from benchmarks.studies.membership.soak_training import Training
 from dynamix_ps.config import variables
 
@@ -72,6 +72,7 @@ def main() -> None:
                 if run.rank in present:  # else it follows the others before it enters, and its round may be made anew
                     sums.write(json.dumps({"kind": "sum", **told, "at_s": time.monotonic()}) + "\n")
                 time.sleep(args.pause)
+                turn_clock(clock_file(args.out, run.rank).exists())
             if run.evaluate(ends, over)["over"]:  # the same on all workers
                 break
     torch.save([parameter.detach() for parameter in training.model.parameters()], weights_file(args.out, run.rank))
