@@ -12,6 +12,7 @@ from typing import Final, Literal
 from benchmarks.studies.membership import soak_limits as limits
 from benchmarks.studies.membership import soak_network as network
 from benchmarks.studies.membership.soak_site import COORDINATOR, Event, Site
+from dynamix_ps.errors import EnvironmentNotReady
 from dynamix_ps.run_record.requests import JOIN, LEAVE, request
 
 Act = Callable[[Site, Event], None]
@@ -58,7 +59,18 @@ def _send(number: signal.Signals) -> Act:
 
 
 def _ask(what: str) -> Act:
-    return lambda site, event: request(site.run, what, event.slot)
+    def ask(site: Site, event: Event) -> None:
+        try:
+            request(site.run, what, event.slot)
+            site.refused.discard(event.number)
+        except EnvironmentNotReady:  # the disk is full, as the command tells its user
+            site.refused.add(event.number)
+
+    return ask
+
+
+def _ask_again(what: str) -> Act:
+    return lambda site, event: _ask(what)(site, event) if event.number in site.refused else None
 
 
 _LONG, _SHORT, _WHILE = (1.5, 3.0), (0.1, 0.3), (1.0, 4.0)
@@ -70,7 +82,7 @@ _ON_PROCESSES = {
     "stop-server": Kind("a server stopped for longer than its lease", _STOP, role="server", lasts=_LONG, end=_GO_ON),
     "kill-scheduler": Kind("`kill -9` of the scheduler", _KILL, AGAIN, "scheduler"),
     "notice": Kind("leaves by SIGTERM", _send(signal.SIGTERM)),
-    "leave": Kind("leaves by `dynamix leave`", _ask(LEAVE)),
+    "leave": Kind("leaves by `dynamix leave`", _ask(LEAVE), during=_ask_again(LEAVE)),
     "join": Kind("comes back by `dynamix join`", _ask(JOIN), BACK),
 }
 _ON_LINKS: Mapping[str, tuple[str, Effect, tuple[float, float], Act, Act, Act]] = {
@@ -92,7 +104,7 @@ _LIMITS = {
         "its clock goes back by an hour, and on again", limits.turn_back, SPARED, lasts=_WHILE, end=limits.turn_on
     ),
     "full-disk": Kind(
-        "the disk of the run folder is full", limits.fill_disk, SPARED, COORDINATOR, _SHORT, end=limits.free_disk
+        "the disk of the run folder is full", limits.fill_disk, SPARED, COORDINATOR, (0.3, 1.5), end=limits.free_disk
     ),
 }
 KINDS: Mapping[str, Kind] = {

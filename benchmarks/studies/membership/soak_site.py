@@ -65,6 +65,7 @@ class Site:
 
     Attributes:
         folder: for all that the job writes.
+        refused: numbers of events that were asked for in vain so far.
         filler: the file that fills the disk of the run.
         taker: the process that takes the memory of a server.
         relays: of hosts whose packets are held, or come twice.
@@ -73,6 +74,7 @@ class Site:
     folder: Path
     run: RunFolder
     bed: Bed
+    refused: set[int] = field(default_factory=set)
     filler: Path | None = None
     taker: subprocess.Popen[bytes] | None = None
     relays: dict[str, Relay] = field(default_factory=dict)

@@ -48,6 +48,7 @@ def main() -> None:
     enter(os.environ[NETWORK])
     training = Training()
     run = dynamix.attach(training.model, training.optimizer, training.data)
+    is_late = False
     ends = TensorDataset(torch.zeros(64))
 
     def over(batch: torch.Tensor) -> dict[str, float]:
@@ -72,7 +73,9 @@ def main() -> None:
                 if run.rank in present:  # else it follows the others before it enters, and its round may be made anew
                     sums.write(json.dumps({"kind": "sum", **told, "at_s": time.monotonic()}) + "\n")
                 time.sleep(args.pause)
-                turn_clock(clock_file(args.out, run.rank).exists())
+                if (late := clock_file(args.out, run.rank).exists()) != is_late:
+                    turn_clock(back=late)
+                    is_late = late
             if run.evaluate(ends, over)["over"]:  # the same on all workers
                 break
     torch.save([parameter.detach() for parameter in training.model.parameters()], weights_file(args.out, run.rank))
