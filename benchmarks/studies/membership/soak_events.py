@@ -106,6 +106,14 @@ _LIMITS = {
     "full-disk": Kind(
         "the disk of the run folder is full", limits.fill_disk, SPARED, COORDINATOR, (0.3, 1.5), end=limits.free_disk
     ),
+    "no-journal": Kind(
+        "the coordinator can write to no file",
+        limits.forbid_writing,
+        SPARED,
+        COORDINATOR,
+        (0.3, 1.5),
+        end=limits.allow_writing,
+    ),
 }
 KINDS: Mapping[str, Kind] = {
     **_ON_PROCESSES,

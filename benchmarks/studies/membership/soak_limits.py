@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import os
+import resource
 import subprocess
 import time
+from contextlib import suppress
 from pathlib import Path
+
+import psutil
 
 from benchmarks.studies.membership.soak_place import clock_file
 from benchmarks.studies.membership.soak_site import Event, Site
@@ -25,6 +29,21 @@ def fill_disk(site: Site, event: Event) -> None:
 def free_disk(site: Site, event: Event) -> None:
     assert site.filler is not None
     site.filler.unlink()
+
+
+def forbid_writing(site: Site, event: Event) -> None:
+    """The coordinator can write to no file, and neither can the one that is started in its place."""
+    watch = psutil.Process(psutil.Process(event.pid).ppid())
+    for process in (watch, *watch.children()):
+        process.rlimit(psutil.RLIMIT_FSIZE, (0, resource.RLIM_INFINITY))
+    site.watch = watch
+
+
+def allow_writing(site: Site, event: Event) -> None:
+    assert site.watch is not None
+    with suppress(psutil.NoSuchProcess):  # the scheduler was killed
+        for process in (site.watch, *site.watch.children()):
+            process.rlimit(psutil.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
 
 
 def take_memory(site: Site, event: Event) -> None:

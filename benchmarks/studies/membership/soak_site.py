@@ -6,6 +6,8 @@ import subprocess
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import psutil
+
 from benchmarks.studies.membership.soak_place import HOME
 from benchmarks.testbed.bed import Bed
 from benchmarks.testbed.relay import Relay
@@ -67,6 +69,7 @@ class Site:
         folder: for all that the job writes.
         refused: numbers of events that were asked for in vain so far.
         filler: the file that fills the disk of the run.
+        watch: the process that starts the coordinator, which can write nothing for now.
         taker: the process that takes the memory of a server.
         relays: of hosts whose packets are held, or come twice.
     """
@@ -76,5 +79,6 @@ class Site:
     bed: Bed
     refused: set[int] = field(default_factory=set)
     filler: Path | None = None
+    watch: psutil.Process | None = None
     taker: subprocess.Popen[bytes] | None = None
     relays: dict[str, Relay] = field(default_factory=dict)
