@@ -94,6 +94,11 @@ class Bed:
         """Name of the host's network namespace."""
         return names.namespace(self._bed, host)
 
+    def loss_command(self, host: str, side: str, probability: float) -> tuple[str, ...]:
+        """What sets the loss of a host's link, run in the network of the switch; `side`: ingress or egress."""
+        place = ("dev", self.port(host), side, "pref", "1", "handle", "1", "protocol", "all")
+        return ("tc", "filter", "replace", *place, *random_loss(probability))
+
     def port(self, host: str) -> str:
         """Name of the host's interface on the switch."""
         return f"port{self._number[host]}"
@@ -234,8 +239,7 @@ class Bed:
 
     def _set_loss(self, host: str, side: str, probability: float) -> None:
         """Set the loss. The filter exists even for a loss of 0, so that its counter survives changes."""
-        place = ("dev", self.port(host), side, "pref", "1", "handle", "1", "protocol", "all")
-        run("tc", "-n", self._switch, "filter", "replace", *place, *random_loss(probability))
+        run(*self.inside(names.SWITCH), *self.loss_command(host, side, probability))
 
     def inside(self, host: str) -> tuple[str, ...]:
         """The words before a command line that make it run in the host's network."""

@@ -85,16 +85,16 @@ _ON_PROCESSES = {
     "leave": Kind("leaves by `dynamix leave`", _ask(LEAVE), during=_ask_again(LEAVE)),
     "join": Kind("comes back by `dynamix join`", _ask(JOIN), BACK),
 }
-_ON_LINKS: Mapping[str, tuple[str, Effect, tuple[float, float], Act, Act, Act]] = {
-    "cut": ("cut off for longer than its lease", GONE, _LONG, network.unplug, _nothing, network.plug),
-    "mute": ("nothing arrives from it, for longer than its lease", GONE, _LONG, network.mute, _nothing, network.heal),
-    "deaf": ("nothing arrives at it, for longer than its lease", GONE, _LONG, network.deafen, _nothing, network.heal),
-    "blink": ("cut off for less than a third of its lease", SPARED, _SHORT, network.silence, _nothing, network.heal),
-    "flap": ("a link that goes and comes", SPARED, _WHILE, _nothing, network.flap, network.heal),
-    "loss": ("1 to 5 % of its packets are lost, both ways", SPARED, _WHILE, network.lose, _nothing, network.heal),
-    "delay": ("what it sends arrives 20 to 150 ms later", SPARED, _WHILE, network.hold, _nothing, network.release),
-    "twice": ("what it sends arrives twice", SPARED, _WHILE, network.double, _nothing, network.release),
-    "narrow": ("a link of 2 to 8 Mbit/s", SPARED, _WHILE, network.narrow, _nothing, network.heal),
+_ON_LINKS: Mapping[str, tuple[str, Effect, tuple[float, float], Act, Act]] = {
+    "cut": ("cut off for longer than its lease", GONE, _LONG, network.unplug, network.plug),
+    "mute": ("nothing arrives from it, for longer than its lease", GONE, _LONG, network.mute, network.heal),
+    "deaf": ("nothing arrives at it, for longer than its lease", GONE, _LONG, network.deafen, network.heal),
+    "blink": ("cut off for less than a third of its lease", SPARED, _SHORT, network.silence, network.heal),
+    "flap": ("a link that goes and comes", SPARED, _WHILE, network.flap, network.steady),
+    "loss": ("1 to 5 % of its packets are lost, both ways", SPARED, _WHILE, network.lose, network.heal),
+    "delay": ("what it sends arrives 20 to 150 ms later", SPARED, _WHILE, network.hold, network.release),
+    "twice": ("what it sends arrives twice", SPARED, _WHILE, network.double, network.release),
+    "narrow": ("a link of 2 to 8 Mbit/s", SPARED, _WHILE, network.narrow, network.heal),
 }
 _LIMITS = {
     "memory-server": Kind(
@@ -119,8 +119,8 @@ KINDS: Mapping[str, Kind] = {
     **_ON_PROCESSES,
     **_LIMITS,
     **{
-        f"{key}-{role}": Kind(what + of, begin, effect, role, lasts, during, end)
-        for key, (what, effect, lasts, begin, during, end) in _ON_LINKS.items()
+        f"{key}-{role}": Kind(what + of, begin, effect, role, lasts, end=end)
+        for key, (what, effect, lasts, begin, end) in _ON_LINKS.items()
         for role, of in (("worker", ""), ("server", " (a server)"))
     },
     "cut-coordinator": Kind(

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-import time
+import os
+import shlex
+import signal
 
 from benchmarks.studies.membership.soak_site import Event, Site
 from benchmarks.testbed.link import Link
+from benchmarks.testbed.names import SWITCH
 from benchmarks.testbed.relay import Relay
 
 LOSS = (0.01, 0.05)
 MBIT_PER_S, QUEUE_S = (2.0, 8.0), 0.2
 HELD_S = (0.02, 0.15)
-FLAP_DOWN_S, FLAP_UP_S = 0.2, 0.6
+FLAP_S, FLAP_EVERY_S = 0.1, (0.4, 1.2)
 
 
 def unplug(site: Site, event: Event) -> None:
@@ -41,9 +44,23 @@ def narrow(site: Site, event: Event) -> None:
 
 
 def flap(site: Site, event: Event) -> None:
-    """To be called often."""
-    down = (time.monotonic() - event.at_s) % (FLAP_DOWN_S + FLAP_UP_S) < FLAP_DOWN_S
-    (silence if down else heal)(site, event)
+    """The link goes for less than TCP waits at least, again and again, whatever else this process does meanwhile."""
+    there, gone = (_filters(site, event, loss) for loss in (0.0, 1.0))
+    script = f"while :; do {gone}; sleep {FLAP_S}; {there}; sleep {_between(FLAP_EVERY_S, event.strength):.2f}; done"
+    site.flapping[event.host] = site.bed.popen(SWITCH, ["sh", "-c", script], start_new_session=True)
+
+
+def steady(site: Site, event: Event) -> None:
+    process = site.flapping.pop(event.host)
+    os.killpg(process.pid, signal.SIGKILL)  # and the command that it has started
+    process.wait()
+    heal(site, event)
+
+
+def _filters(site: Site, event: Event, loss: float) -> str:
+    """Commands for the switch."""
+    commands = (site.bed.loss_command(event.host, side, loss) for side in ("ingress", "egress"))
+    return "; ".join(map(shlex.join, commands))
 
 
 def silence(site: Site, event: Event) -> None:

@@ -71,6 +71,7 @@ class Site:
         filler: the file that fills the disk of the run.
         watch: the process that starts the coordinator, which can write nothing for now.
         taker: the process that takes the memory of a server.
+        flapping: what lets the links of hosts go and come.
         relays: of hosts whose packets are held, or come twice.
     """
 
@@ -81,4 +82,5 @@ class Site:
     filler: Path | None = None
     watch: psutil.Process | None = None
     taker: subprocess.Popen[bytes] | None = None
+    flapping: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
     relays: dict[str, Relay] = field(default_factory=dict)
