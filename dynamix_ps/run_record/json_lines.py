@@ -21,7 +21,7 @@ logger = logging.getLogger("dynamix")
 Line = dict[str, Any]
 
 KEPT_BYTES = 1_000_000  # of lines that the disk does not take
-_ROOM_S = 0.05  # between two looks whether it does
+_LOOK_S = 0.05  # between two looks whether it does
 LONGEST_BYTES = 16 << 20  # of a line; the reports of a thousand workers on their connections take less than one MB
 # What working with a line raises that lacks a field of its kind, or has another value in it than that kind has.
 UNUSABLE = (LookupError, TypeError, ValueError, ArithmeticError, AttributeError)
@@ -52,9 +52,7 @@ class JsonLines:
         """Write what is kept, and wait so long for room on the disk. No line follows."""
         deadline_s = time.monotonic() + patience_s
         while not self._write_kept() and time.monotonic() < deadline_s:
-            time.sleep(_ROOM_S)
-        if self._out is not None:
-            self._out.close()
+            time.sleep(_LOOK_S)
 
     def _write_kept(self) -> bool:
         """Returns whether nothing is kept any more."""

@@ -12,8 +12,6 @@ from dynamix_ps.run_record.json_lines import JsonLines
 from dynamix_ps.run_record.run_folder import RunFolder
 from dynamix_ps.run_record.silent_roles import Silent, silent_servers
 
-_ROOM_S = 10.0  # the longest wait for room on a full disk (chosen by us)
-
 
 class WorkerFiles:
     """The files of one worker. No call raises."""
@@ -42,8 +40,7 @@ class WorkerFiles:
         """Servers that have stopped reporting."""
         return silent_servers(self._folder.roles_dir, time.time())
 
-    def close(self) -> None:
-        """The launcher judges the end of this worker by its lines. So they wait a while for room on a full disk."""
-        for lines in filter(None, (self._lines, self._role_lines)):
-            lines.close(_ROOM_S)
+    def close(self, room_s: float = 0.0) -> None:
+        """Wait so long for room on a full disk: the launcher judges the end of this worker by its lines."""
+        self._lines.close(room_s)
         self._mark.close()
