@@ -237,6 +237,21 @@ def test_a_worker_may_end_that_lacks_a_sum_of_a_lost_server_or_has_not_entered(t
     lose(tmp_path, ("server", 0, "start-0", now_s + 2.0))
     members.look()
     assert list(members.without_cause([event], lease_s=2.0)) == []
+    tell(tmp_path, 0, 1, [0, 1], now_s + 2.0)
+    lose(tmp_path, ("worker", 0, "start-0", now_s + 3.0), reason="its lease ran out while others waited")
+    members.look()
+    assert len(list(members.without_cause([event], lease_s=2.0))) == 1, "it did not end by itself"
+
+
+@pytest.mark.parametrize(("lost_s", "wrong"), [(0.5, True), (1.5, False), (5.5, False), (6.5, True)])
+def test_an_event_explains_no_loss_before_it_or_long_after_it(tmp_path: Path, lost_s: float, wrong: bool) -> None:
+    members, now_s = Members(tmp_path, run_in(tmp_path), frozenset()), time.monotonic()
+    tell(tmp_path, 1, 0, [0, 1], now_s)
+    event = begin(members, "cut-worker", "worker-1")
+    event.at_s, event.healed_s = now_s + 1.0, now_s + 4.0
+    lose(tmp_path, ("worker", 1, "start-0", now_s + lost_s))
+    members.look()
+    assert bool(list(members.without_cause([event], lease_s=2.0))) == wrong
 
 
 def test_a_sum_of_a_worker_that_counts_as_lost_is_none_of_the_job(tmp_path: Path) -> None:
