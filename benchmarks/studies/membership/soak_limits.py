@@ -33,19 +33,22 @@ def free_disk(site: Site, event: Event) -> None:
 
 def forbid_writing(site: Site, event: Event) -> None:
     """The coordinator can write to no file, and neither can the one that is started in its place."""
-    told = psutil.Process(event.pid)
-    is_arbitrator = any("dynamix_ps.arbitrator" in word for word in told.cmdline())
-    watch = psutil.Process(told.ppid()) if is_arbitrator else told  # in a ring both have the name of the role
-    for process in (watch, *watch.children()):
-        process.rlimit(psutil.RLIMIT_FSIZE, (0, resource.RLIM_INFINITY))
-    site.watch = watch
+    with suppress(psutil.NoSuchProcess):  # it has just ended
+        told = psutil.Process(event.pid)
+        is_arbitrator = any("dynamix_ps.arbitrator" in word for word in told.cmdline())
+        site.watch = psutil.Process(told.ppid()) if is_arbitrator else told  # in a ring both have the name of the role
+        _limit_files(site.watch, 0)
 
 
 def allow_writing(site: Site, event: Event) -> None:
-    assert site.watch is not None
-    with suppress(psutil.NoSuchProcess):  # the scheduler was killed
-        for process in (site.watch, *site.watch.children()):
-            process.rlimit(psutil.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+    with suppress(psutil.NoSuchProcess):
+        if site.watch is not None:
+            _limit_files(site.watch, resource.RLIM_INFINITY)
+
+
+def _limit_files(watch: psutil.Process, size_bytes: int) -> None:
+    for process in (watch, *watch.children()):
+        process.rlimit(psutil.RLIMIT_FSIZE, (size_bytes, resource.RLIM_INFINITY))
 
 
 def take_memory(site: Site, event: Event) -> None:
@@ -56,7 +59,8 @@ def take_memory(site: Site, event: Event) -> None:
     group = _group_of(site.folder)
     group.mkdir()
     (group / "memory.limit_in_bytes").write_text(str(_LIMIT_BYTES))
-    (group / "cgroup.procs").write_text(str(event.pid))
+    with suppress(ProcessLookupError):  # it has just ended
+        (group / "cgroup.procs").write_text(str(event.pid))
     takes = f"echo $$ > {group}/cgroup.procs; exec tail /dev/zero"
     site.taker = subprocess.Popen(["sh", "-c", takes], stdin=subprocess.DEVNULL)
 
