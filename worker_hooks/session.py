@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from worker_hooks.membership.member_process import MemberProcess
 
 logger = logging.getLogger("dynamix")
+ROOM_S = 10.0  # the longest wait of a worker that ends for room on a full disk (chosen by us)
 _REHEARSED = "dynamix_ps.rehearsal.session:RehearsedSession"  # loaded where the environment asks for it
 
 
@@ -195,7 +196,7 @@ class Session:
         if self._trainings <= 0:
             if not self.comm.left:
                 self.account.finished(self.reporter)
-            self.reporter.close()
+            self.reporter.close(ROOM_S)
             _open.pop(self.settings, None)
 
     def abandon(self, error: BaseException, iteration: int) -> None:

@@ -94,6 +94,15 @@ class Bed:
         """Name of the host's network namespace."""
         return names.namespace(self._bed, host)
 
+    def loss_command(self, host: str, side: str, probability: float) -> tuple[str, ...]:
+        """What sets the loss of a host's link, run in the network of the switch; `side`: ingress or egress."""
+        place = ("dev", self.port(host), side, "pref", "1", "handle", "1", "protocol", "all")
+        return ("tc", "filter", "replace", *place, *random_loss(probability))
+
+    def port(self, host: str) -> str:
+        """Name of the host's interface on the switch."""
+        return f"port{self._number[host]}"
+
     def inode(self, host: str) -> int:
         """The kernel's identifier of the host's network namespace; survives the removal of its name."""
         return self._inodes[self._number[host]]
@@ -110,7 +119,7 @@ class Bed:
     def set_link(self, host: str, link: Link) -> None:
         """Change a host's link while it is in use. Removing a rate loses the packets in its queue."""
         self._set_rate(self.namespace(host), self._device[host], link.up_bits_per_s, link.queue_s)
-        self._set_rate(self._switch, self._port(host), link.down_bits_per_s, link.queue_s)
+        self._set_rate(self._switch, self.port(host), link.down_bits_per_s, link.queue_s)
         self._set_loss(host, "ingress", link.up_loss)
         self._set_loss(host, "egress", link.down_loss)
         if link.congestion != self._links[host].congestion:
@@ -119,11 +128,11 @@ class Bed:
 
     def unplug(self, host: str) -> None:
         """Pull the host's cable. Addresses and connections stay."""
-        run("ip", "-n", self._switch, "link", "set", self._port(host), "down")
+        run("ip", "-n", self._switch, "link", "set", self.port(host), "down")
 
     def plug(self, host: str) -> None:
         """Put the host's cable back."""
-        run("ip", "-n", self._switch, "link", "set", self._port(host), "up")
+        run("ip", "-n", self._switch, "link", "set", self.port(host), "up")
 
     def crash(self, host: str) -> None:
         """The host goes down: its cable is pulled, and all its processes are killed at once. `plug` brings it back."""
@@ -146,7 +155,7 @@ class Bed:
 
     def dropped(self, host: str) -> int:
         """Packets lost at random on the host's link so far, both ways: the losses really injected."""
-        qdiscs = run_json("tc", "-s", "-j", "-n", self._switch, "qdisc", "show", "dev", self._port(host))
+        qdiscs = run_json("tc", "-s", "-j", "-n", self._switch, "qdisc", "show", "dev", self.port(host))
         return int(next(qdisc["drops"] for qdisc in qdiscs if qdisc["kind"] == "clsact"))
 
     def overruns(self) -> int:
@@ -173,7 +182,7 @@ class Bed:
             self._add_host(host, link)
 
     def _add_host(self, host: str, link: Link) -> None:
-        inside, device, port = self.namespace(host), self._device[host], self._port(host)
+        inside, device, port = self.namespace(host), self._device[host], self.port(host)
         self._add_namespace(inside)
         run("ip", "-n", inside, "link", "set", "lo", "up")
         pair = (device, "netns", inside, "type", "veth", "peer", "name", port, "netns", self._switch)
@@ -230,11 +239,7 @@ class Bed:
 
     def _set_loss(self, host: str, side: str, probability: float) -> None:
         """Set the loss. The filter exists even for a loss of 0, so that its counter survives changes."""
-        place = ("dev", self._port(host), side, "pref", "1", "handle", "1", "protocol", "all")
-        run("tc", "-n", self._switch, "filter", "replace", *place, *random_loss(probability))
-
-    def _port(self, host: str) -> str:
-        return f"port{self._number[host]}"
+        run(*self.inside(names.SWITCH), *self.loss_command(host, side, probability))
 
     def inside(self, host: str) -> tuple[str, ...]:
         """The words before a command line that make it run in the host's network."""

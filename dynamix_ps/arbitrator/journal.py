@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from dynamix_ps.messages import Plan
-from dynamix_ps.run_record.json_lines import UNUSABLE, JsonLinesTail, plain
+from dynamix_ps.run_record.json_lines import KEPT_BYTES, UNUSABLE, JsonLinesTail, plain
 
 logger = logging.getLogger("dynamix.arbitrator")
 
@@ -36,26 +36,30 @@ class Resumed:
 
 
 class Journal:
-    """An append-only file. Writing never raises: a full disk is logged once, and the service goes on."""
+    """An append-only file. Writing never raises: a full disk is logged once, and the service goes on.
+
+    What the disk does not take is kept, and written with a later line.
+    """
 
     def __init__(self, file: Path, now_s: Callable[[], float] = time.time) -> None:
         """`now_s`: unix time. Raises OSError if the file cannot be opened."""
         self._now_s = now_s
         file.parent.mkdir(parents=True, exist_ok=True)
         self._file = file
-        self._torn = file.exists() and file.read_bytes()[-1:] not in (b"", b"\n")
+        torn = file.exists() and file.read_bytes()[-1:] not in (b"", b"\n")
+        self._kept = b"\n" if torn else b""  # ends a torn line; readers skip it
         self._descriptor = os.open(file, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
         self._failed = False
 
     def write(self, kind: str, *, sync: bool = False, **fields: Any) -> None:
         """Append one line. With `sync`, wait until it is on disk. NaN is written as null."""
         text = _as_json({"kind": kind, "time_s": self._now_s(), **fields})
-        line = ("\n" if self._torn else "").encode() + text.encode() + b"\n"  # ends a torn line; readers skip it
+        line = text.encode() + b"\n"
+        if len(self._kept) <= KEPT_BYTES:
+            self._kept += line
         try:
-            written = os.write(self._descriptor, line)
-            self._torn = (written < len(line)) if written else self._torn
-            if written < len(line):
-                raise OSError(f"only {written} of {len(line)} bytes were written")
+            while self._kept:
+                self._kept = self._kept[os.write(self._descriptor, self._kept) :]
             if sync:
                 os.fsync(self._descriptor)
         except OSError as error:

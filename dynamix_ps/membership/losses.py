@@ -1,11 +1,13 @@
 """When a suspicion is confirmed. Pure.
 
 A process is lost if the launcher has seen its exit, if two processes have seen its connections close, or if one has and
-`confirm_s` have passed. Silence alone loses nobody: its lease must have run out *and* somebody must wait for it.
+`confirm_s` have passed. Silence alone loses nobody: its lease must have run out *and* somebody must wait for it. A
+coordinator that hears nobody is cut off itself: the silence of others counts for nothing then.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Set
 from dataclasses import dataclass, field
 
@@ -29,9 +31,16 @@ class Suspicions:
         self._waiting: dict[Process, Processes] = {}
         self._heard_s: dict[Process, float] = {}
         self._checked_s: float | None = None
+        self._anybody_s = -math.inf  # when a worker or server was heard last
+        self._cut_off_s = 0.0  # for how long nobody is heard; less than half a lease counts as 0
+        self._again_s = self._back_s = -math.inf  # when somebody was heard after that; by when all others can be
 
     def heard(self, process: Process, now_s: float) -> None:
         """It is alive: a message or a heartbeat came."""
+        if process.role != "launcher":  # which is beside the coordinator
+            if self._cut_off_s:  # TCP waits up to as long again between two attempts
+                self._again_s, self._back_s = now_s, now_s + self._cut_off_s
+            self._anybody_s, self._cut_off_s = now_s, 0.0
         self._heard_s[process] = now_s
 
     def closed(self, process: Process, witness: Process, now_s: float) -> None:
@@ -62,9 +71,12 @@ class Suspicions:
             awaited: whose answer the coordinator itself waits for.
             needed: whose silence loses nobody, because nobody can go on without them.
         """
-        if self._checked_s is not None and now_s - self._checked_s > self._lease_s / 2:
+        if self._checked_s is None or now_s - self._checked_s > self._lease_s / 2:
             self._heard_s.clear()  # the coordinator itself was stopped, and has heard nobody
+            self._anybody_s = now_s
         self._checked_s = now_s
+        silent_s = now_s - self._anybody_s
+        self._cut_off_s = silent_s if silent_s > self._lease_s / 2 else 0.0
         found = [(process, reason) for process in self._closed if (reason := self._dead(process, now_s))]
         waited_for = frozenset(awaited).union(*self._waiting.values()) - needed
         found += [
@@ -88,4 +100,6 @@ class Suspicions:
         return process.role == "server" and witness in self._closed and process in self._closed[witness].witnesses
 
     def _silent(self, process: Process, now_s: float) -> bool:
-        return now_s - self._heard_s.setdefault(process, now_s) > self._lease_s
+        heard_s = self._heard_s.setdefault(process, now_s)
+        since_s = heard_s if heard_s >= self._again_s else self._back_s
+        return now_s - since_s > self._lease_s and not self._cut_off_s

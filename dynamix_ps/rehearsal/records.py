@@ -96,7 +96,7 @@ class Records:
             logger.warning("rehearsal: %s: %s", fields["what"], fields["detail"])
         self.event(kind, **fields)
 
-    def close(self) -> None:
+    def close(self, room_s: float = 0.0) -> None:
         self._mark.close()
         if self._arbitrator is not None:
             self._arbitrator.close()

@@ -46,22 +46,34 @@ class Recorder:
         self._write_event({"time_s": self._clock(), "source": "launcher", **line})
 
     def poll(self) -> None:
-        """Take in everything that was written since the last call. A damaged line is an event, never an error."""
+        """Take in everything that was written since the last call. A damaged line is an event, never an error.
+
+        Raises OSError if the record cannot be written. The state has all lines even so: the launcher acts on them.
+        """
+        problem: OSError | None = None
         for source, _, line in self._files.read():
             try:
-                self.state.apply(source, line)
-                self._tables.add(line)
-            except UNUSABLE as error:
-                self.event("unreadable_line", of=source, line_kind=line["kind"], error=repr(error))
-                continue
-            self._tensorboard.add(line, self.state)
-            if line["kind"] not in _NOT_EVENTS:
-                self._write_event({"time_s": None, **line, "source": source})
+                self._take(source, line)
+            except OSError as error:
+                problem = problem or error
+        if problem is not None:
+            raise problem
         if self._files.damaged() > self._damaged:
             self.event("damaged_lines", count=self._files.damaged() - self._damaged)
             self._damaged = self._files.damaged()
         self._write_plans()
         self._tensorboard.flush()
+
+    def _take(self, source: str, line: Line) -> None:
+        try:
+            self.state.apply(source, line)
+            self._tables.add(line)
+        except UNUSABLE as error:
+            self.event("unreadable_line", of=source, line_kind=line["kind"], error=repr(error))
+            return
+        self._tensorboard.add(line, self.state)
+        if line["kind"] not in _NOT_EVENTS:
+            self._write_event({"time_s": None, **line, "source": source})
 
     def close(self) -> None:
         """Take in the rest, write the plans that were never applied, and close the files."""
@@ -76,9 +88,9 @@ class Recorder:
         self.event("degraded", what="plots" if detail == NOT_INSTALLED else "tensorboard", detail=detail)
 
     def _write_event(self, event: Line) -> None:
+        self.state.note(event)
         self._events.write(json.dumps(event) + "\n")
         self._events.flush()
-        self.state.note(event)
 
     def _write_plans(self) -> None:
         """Write plans that are applied on all workers, or superseded by one that is."""

@@ -7,6 +7,7 @@ import json
 import logging
 import math
 import re
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import IO, Any
@@ -19,6 +20,8 @@ logger = logging.getLogger("dynamix")
 
 Line = dict[str, Any]
 
+KEPT_BYTES = 1_000_000  # of lines that the disk does not take
+_LOOK_S = 0.05  # between two looks whether it does
 LONGEST_BYTES = 16 << 20  # of a line; the reports of a thousand workers on their connections take less than one MB
 # What working with a line raises that lacks a field of its kind, or has another value in it than that kind has.
 UNUSABLE = (LookupError, TypeError, ValueError, ArithmeticError, AttributeError)
@@ -27,7 +30,7 @@ _MAY_STEER = re.compile(rb"[\\\x7f-\xff]")  # an escape, or what is not ASCII; J
 
 
 class JsonLines:
-    """Writes one JSON object per line. Never raises: after the first disk error it warns once and writes no more.
+    """Writes one JSON object per line. Never raises: what a full disk does not take is kept for the next line.
 
     Not thread safe. The first line creates file and folder.
     """
@@ -35,20 +38,38 @@ class JsonLines:
     def __init__(self, file: Path) -> None:
         self._file = file
         self._out: IO[bytes] | None = None
+        self._kept = b""  # whole lines, or the rest of one and whole lines
         self._failed = False
 
     def write(self, line: Mapping[str, Any]) -> None:
         """Append one line without buffering; NaN and infinities become null."""
-        if self._failed:
-            return
+        text = (json.dumps(plain(line), allow_nan=False) + "\n").encode()
+        if len(self._kept) <= KEPT_BYTES:
+            self._kept += text
+        self._write_kept()
+
+    def close(self, patience_s: float = 0.0) -> None:
+        """Write what is kept, and wait so long for room on the disk. No line follows."""
+        deadline_s = time.monotonic() + patience_s
+        while not self._write_kept() and time.monotonic() < deadline_s:
+            time.sleep(_LOOK_S)
+
+    def _write_kept(self) -> bool:
+        """Returns whether nothing is kept any more."""
         try:
-            if self._out is None:
+            if self._out is None and self._kept:
                 self._file.parent.mkdir(parents=True, exist_ok=True)
                 self._out = self._file.open("ab", buffering=0)
-            self._out.write((json.dumps(plain(line), allow_nan=False) + "\n").encode())
+            while self._kept and self._out is not None:
+                self._kept = self._kept[self._out.write(self._kept) :]
         except OSError as error:
+            if not self._failed:
+                logger.warning(
+                    "cannot write %s (%s); up to %d kB of its lines are kept until there is room",
+                    *(self._file, error, KEPT_BYTES // 1000),
+                )
             self._failed = True
-            logger.warning("cannot write %s (%s); its lines are lost from here on", self._file, error)
+        return not self._kept
 
 
 def plain(value: Any) -> Any:

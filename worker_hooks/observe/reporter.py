@@ -68,7 +68,7 @@ class Reporting(Protocol):
     def tell(self, kind: str, fields: dict[str, Any]) -> None:
         """Record a `degraded` or `recovered` event; log the former as a warning."""
 
-    def close(self) -> None:
+    def close(self, room_s: float = 0.0) -> None:
         """Write all that is left, and leave the arbitrator."""
 
 
@@ -177,12 +177,15 @@ class Reporter:
             sentence = "the missing workers are not known: the arbitrator does not answer or is off"
         return Missing(tuple(peer.rank for peer in late), tuple(server.name for server in silent), sentence)
 
-    def close(self) -> None:
-        """Write all that is queued, leave the arbitrator, stop. Gives up after a few seconds."""
+    def close(self, room_s: float = 0.0) -> None:
+        """Write all that is queued, leave the arbitrator, stop. Gives up after a few seconds.
+
+        `room_s`: how much longer it waits for room on a full disk.
+        """
         self._queue.put(None)
         self._thread.join(CLOSE_S)
         if self._files:
-            self._files.close()
+            self._files.close(room_s)
         if self._client:
             self._client.close(CLOSE_S)
 

@@ -40,5 +40,7 @@ class WorkerFiles:
         """Servers that have stopped reporting."""
         return silent_servers(self._folder.roles_dir, time.time())
 
-    def close(self) -> None:
+    def close(self, room_s: float = 0.0) -> None:
+        """Wait so long for room on a full disk: the launcher judges the end of this worker by its lines."""
+        self._lines.close(room_s)
         self._mark.close()

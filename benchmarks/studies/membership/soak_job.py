@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import shutil
 import subprocess
 import sys
 import time
@@ -18,62 +19,24 @@ import torch
 from benchmarks.studies.faults.fault_job import left_of
 from benchmarks.studies.launching import roles_of
 from benchmarks.studies.membership.decided_windows import told_twice
-from benchmarks.studies.membership.soak_events import KINDS, Event, Members, measure_pauses
+from benchmarks.studies.membership.soak_events import BACK, GONE, KINDS
+from benchmarks.studies.membership.soak_launch import hosts_file
+from benchmarks.studies.membership.soak_limits import DISK_BYTES, left_on_machine
+from benchmarks.studies.membership.soak_members import Members, measure_pauses
+from benchmarks.studies.membership.soak_place import HOME
+from benchmarks.studies.membership.soak_plan import Plan, config_of
+from benchmarks.studies.membership.soak_site import Event, Site
 from benchmarks.studies.membership.soak_training import history, wrong_memory, wrong_samples, wrong_weights
 from benchmarks.studies.membership.soak_worker import over_file, weights_file
+from benchmarks.testbed.bed import Bed
+from benchmarks.testbed.link import Link
+from benchmarks.testbed.small_disk import small_disk
 from dynamix_ps.config.load import dump_config
-from dynamix_ps.config.schema import (
-    BatchBounds,
-    Cluster,
-    Config,
-    Elastic,
-    Metrics,
-    PolicySection,
-    ServerSection,
-    Timeouts,
-    WorkerSection,
-)
 from dynamix_ps.launch.cleanup.release import end_processes
 from dynamix_ps.run_record.run_folder import RunFolder
 
 LOOK_S, MEMORY_EVERY_S = 0.1, 2.0
 CHANGE_S, END_S, LEFT_S = 120.0, 120.0, 5.0  # the longest that a change, the end, and what is left then may take
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """How large the job is, and how much happens to it.
-
-    Attributes:
-        fewest: workers that no event goes below.
-        servers: 0: the workers are a ring.
-        fewest_servers: the same of servers.
-        during_s: from the first event to the last one, if each can happen when it is due.
-        pause_s: of every worker after each step.
-        seed: decides when what happens.
-    """
-
-    events: int
-    during_s: float
-    workers: int
-    fewest: int
-    servers: int
-    pause_s: float
-    fewest_servers: int = 2
-    seed: int = 0
-
-    def roles(self, role: str) -> tuple[int, int]:
-        """How many of these roles there are, and how few."""
-        return {
-            "worker": (self.workers, self.fewest),
-            "server": (self.servers, self.fewest_servers),
-            "scheduler": (min(self.servers, 1), 0),
-        }[role]
-
-
-FULL = Plan(events=100, during_s=1800.0, workers=8, fewest=4, servers=3, pause_s=0.1)
-SHORT = Plan(events=20, during_s=30.0, workers=4, fewest=2, servers=3, pause_s=0.02)
-RING = Plan(events=12, during_s=18.0, workers=4, fewest=2, servers=0, pause_s=0.02)
 
 
 @dataclass(slots=True)
@@ -89,29 +52,6 @@ class Outcome:
     wrong: list[str] = field(default_factory=list)
 
 
-def config_of(plan: Plan, folder: Path) -> Config:
-    """The cluster file, with which all that is written comes to `folder`.
-
-    A lost server takes workers with it that lack a sum which only it had. So more may be missing than by the events.
-    """
-    out = ("--out", str(folder), "--pause", str(plan.pause_s))
-    return Config(
-        name="soak",
-        run_dir=str(folder / "runs"),
-        comm="byteps" if plan.servers else "gloo",
-        cluster=Cluster(
-            servers=(ServerSection(),) * plan.servers or None, workers=(WorkerSection(batch=6),) * plan.workers
-        ),
-        batch=BatchBounds(min=1, max=64),
-        elastic=Elastic(min_workers=1, restarts=1000),
-        window=20,
-        policy=PolicySection(name="random"),  # it makes a plan of every clean window
-        metrics=Metrics(network="off", tensorboard=False),
-        timeouts=Timeouts(rpc_s=1.0, lease_s=2.0),
-        command=("python", "-m", "benchmarks.studies.membership.soak_worker", *out),
-    )
-
-
 class SoakJob:
     """A run of the plan in `folder`, which is empty before."""
 
@@ -125,9 +65,15 @@ class SoakJob:
     def run(self) -> Outcome:
         """Until the end; what does not end is killed."""
         wrong = self._outcome.wrong
-        with self._launched() as launcher:
+        runs = self._folder / "runs"
+        runs.mkdir()
+        with (
+            small_disk(runs, DISK_BYTES),
+            Bed({name: Link() for name in (HOME, *self._plan.hosts)}) as bed,
+            self._launched(bed) as launcher,
+        ):
             try:
-                self._soak(launcher)
+                self._soak(launcher, Site(self._folder, self._run, bed))
             except TimeoutError as error:
                 wrong.append(f"{error}:\n{self._output}")
             over_file(self._folder).touch()
@@ -136,16 +82,25 @@ class SoakJob:
             if code := launcher.poll():
                 wrong.append(f"dynamix launch ended with {code}:\n{self._output}")
             wrong += ["dynamix launch does not end"] if code is None else self._left()
-        self._check()
+            self._check()
+            if wrong:
+                shutil.copytree(runs, self._folder / "runs-kept", symlinks=True)  # the disk goes
+        wrong += [f"left behind: {one}" for one in left_on_machine(self._folder)]
         return self._outcome
 
     @contextmanager
-    def _launched(self) -> Iterator[psutil.Popen]:
+    def _launched(self, bed: Bed) -> Iterator[psutil.Popen]:
         file = self._folder / "soak.yaml"
-        file.write_text(dump_config(config_of(self._plan, self._folder)))
-        command = [sys.executable, "-m", "dynamix_ps", "launch", "-c", str(file)]
+        file.write_text(dump_config(config_of(self._plan, self._folder, bed.address(HOME))))
+        hosts = hosts_file(self._folder, bed, (HOME, *self._plan.hosts))
+        program = ("-m", "benchmarks.studies.membership.soak_launch", "-c", str(file), "--hosts", str(hosts))
         with (self._folder / "output").open("wb") as out:
-            launcher = psutil.Popen(command, stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT)
+            launcher = psutil.Popen(
+                [*bed.inside(HOME), sys.executable, *program],
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=subprocess.STDOUT,
+            )
         try:
             yield launcher
         finally:
@@ -160,11 +115,11 @@ class SoakJob:
 
     @property
     def _run(self) -> RunFolder:
-        return RunFolder((self._folder / "runs" / "latest").resolve())
+        return RunFolder(self._folder / "runs" / "latest")
 
     @property
     def _run_id(self) -> str:
-        return self._run.path.name.rpartition("-")[2]
+        return self._run.path.resolve().name.rpartition("-")[2]
 
     def _left(self) -> list[str]:
         deadline_s = time.monotonic() + LEFT_S
@@ -172,7 +127,7 @@ class SoakJob:
             time.sleep(LOOK_S)
         return [f"left behind: {one}" for one in left]
 
-    def _soak(self, launcher: psutil.Popen) -> None:
+    def _soak(self, launcher: psutil.Popen, site: Site) -> None:
         """Make all events happen, and wait for their effects and for a decision after each. Raises TimeoutError."""
         every, members = frozenset(range(self._plan.workers)), self._members
         changed_s = time.monotonic()
@@ -186,11 +141,12 @@ class SoakJob:
                 changed_s = now_s  # nothing is to change yet
             if now_s > changed_s + CHANGE_S:
                 raise TimeoutError(
-                    f"nothing changes; events without effect: {list(members.awaited.values())}, without a decision "
+                    f"nothing changes; events that are not over: {list(members.awaited.values())}, without a decision "
                     f"after them: {members.undecided}"
                 )
             awaited = len(members.awaited)
             members.look()
+            self._go_on(site, now_s)
             if due_s is None and members.founded and members.present == every:
                 spread = (self._chance.uniform(0.0, self._plan.during_s) for _ in range(self._plan.events))
                 due_s = sorted(now_s + after_s for after_s in spread)
@@ -198,34 +154,49 @@ class SoakJob:
             if now_s >= measured_s + MEMORY_EVERY_S:
                 measured_s = now_s
                 self._measure(launcher, now_s)
-                self._ask_again()
+                self._ask_again(site)
             if len(members.awaited) < awaited:
                 changed_s = now_s
-            if due_s and now_s >= due_s[0] and self._happens(launcher):
+            if due_s and now_s >= due_s[0] and self._happens(launcher, site):
                 due_s.pop(0)
                 changed_s = now_s
             time.sleep(LOOK_S)
 
-    def _happens(self, launcher: psutil.Popen) -> bool:
-        """Make something happen now. Returns whether anything can."""
+    def _happens(self, launcher: psutil.Popen, site: Site) -> bool:
+        """Make something happen now, of the kinds that have come least. Returns whether anything can."""
         pids = {name: process.pid for name, process in roles_of(launcher).items()}
-        for kind in self._chance.sample(list(KINDS), len(KINDS)):
-            role = KINDS[kind].role
-            count, fewest = self._plan.roles(role)
-            names = {slot: f"{role}-{slot}" if role != "scheduler" else role for slot in range(count)}
-            roles = [(slot, pids.get(name, 0)) for slot, name in names.items()]
-            if able := [one for one in roles if KINDS[kind].can(self._members, *one, fewest)]:
-                event = self._members.begin(kind, *self._chance.choice(able), number=len(self._outcome.events))
-                self._outcome.events.append(event)
-                KINDS[kind].act(self._run, event)
+        events, plan = self._outcome.events, self._plan
+        times = Counter(event.kind for event in events)
+        for key in sorted(KINDS, key=lambda key: (times[key], self._chance.random())):
+            kind = KINDS[key]
+            roles = [(name, slot, pids.get(name, 0)) for slot, name in enumerate(plan.names(kind.role))]
+            fewest = plan.fewest_of(kind.role)
+            if able := [(name, pid) for name, slot, pid in roles if self._members.can(kind, name, slot, pid, fewest)]:
+                lasts_s, strength = plan.lease_s * self._chance.uniform(*kind.lasts), self._chance.random()
+                event = self._members.begin(len(events), key, *self._chance.choice(able), lasts_s, strength)
+                events.append(event)
+                kind.begin(site, event)
                 return True
         return False
 
-    def _ask_again(self) -> None:
+    def _go_on(self, site: Site, now_s: float) -> None:
+        """Let what lasts go on or end, and what is over be over."""
+        for event in list(self._members.awaited.values()):
+            kind = KINDS[event.kind]
+            if event.healed_s is None:
+                if now_s < event.at_s + event.lasts_s or (kind.effect == GONE and event.effect_s is None):
+                    kind.during(site, event)
+                    continue
+                kind.end(site, event)
+                event.healed_s = time.monotonic()
+            if event.effect_s is not None and not (kind.effect == GONE and _runs(event.pid)):
+                self._members.over(event)
+
+    def _ask_again(self, site: Site) -> None:
         """As `dynamix join` does: the process of the worker may not have ended at first."""
         for event in self._members.awaited.values():
-            if KINDS[event.kind].enters:
-                KINDS[event.kind].act(self._run, event)
+            if KINDS[event.kind].effect == BACK:
+                KINDS[event.kind].begin(site, event)
 
     def _measure(self, launcher: psutil.Popen, now_s: float) -> None:
         """Who does not train yet still grows: it reads its libraries, and its state."""
@@ -244,10 +215,15 @@ class SoakJob:
         found = {rank: weights_file(self._folder, rank) for rank in self._members.present}
         weights = {rank: torch.load(file) for rank, file in found.items() if file.exists()}
         wrong += [f"worker {rank} has not finished" for rank in found.keys() - weights.keys()]
-        struck = Counter(event.slot for event in outcome.events if KINDS[event.kind].role == "server")
-        lost = self._members.servers_lost
-        wrong += [f"server {slot} counts as lost without cause" for slot in lost if lost[slot] > struck[slot]]
+        wrong += self._members.without_cause(outcome.events, self._plan.lease_s)
         wrong += [f"worker {rank} tells window {window} twice" for rank, window in told_twice(self._run)]
         wrong += wrong_samples(sums) + wrong_weights(sums, weights) + wrong_memory(self._resident)
         outcome.iterations = len(sums)
         outcome.wrong += wrong
+
+
+def _runs(pid: int) -> bool:
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False

@@ -17,6 +17,7 @@ from torch.nn.functional import cross_entropy
 from torch.utils.data import TensorDataset
 
 import dynamix_ps.torch as dynamix
+from benchmarks.studies.membership.soak_place import NETWORK, clock_file, enter, turn_clock
 from benchmarks.studies.membership.soak_training import Training
 from dynamix_ps.config import variables
 
@@ -44,8 +45,10 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True, help="folder for what is written down")
     parser.add_argument("--pause", type=float, required=True, help="seconds after every step")
     args = parser.parse_args()
+    enter(os.environ[NETWORK])
     training = Training()
     run = dynamix.attach(training.model, training.optimizer, training.data)
+    is_late = False
     ends = TensorDataset(torch.zeros(64))
 
     def over(batch: torch.Tensor) -> dict[str, float]:
@@ -70,6 +73,9 @@ def main() -> None:
                 if run.rank in present:  # else it follows the others before it enters, and its round may be made anew
                     sums.write(json.dumps({"kind": "sum", **told, "at_s": time.monotonic()}) + "\n")
                 time.sleep(args.pause)
+                if (late := clock_file(args.out, run.rank).exists()) != is_late:
+                    turn_clock(back=late)
+                    is_late = late
             if run.evaluate(ends, over)["over"]:  # the same on all workers
                 break
     torch.save([parameter.detach() for parameter in training.model.parameters()], weights_file(args.out, run.rank))

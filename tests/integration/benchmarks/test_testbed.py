@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import pytest
 
 from benchmarks.testbed import Bed, Link, permitted
+from benchmarks.testbed.relay import Relay
 from tests.launching import ROOT, environment, wait_for
 
 pytestmark = [pytest.mark.timeout(60), pytest.mark.alone]
@@ -82,6 +83,17 @@ def test_every_lost_packet_is_sent_again(bed: Bed, receiver: None, family: str) 
     assert sent.retransmits - sent.needless == pytest.approx(dropped, rel=0.02, abs=2)
     assert bed.snmp("worker-1").retransmitted_segments == sent.retransmits
     assert sent.congestion == "cubic"
+
+
+def test_what_a_host_sends_is_held_or_arrives_twice(bed: Bed, receiver: None) -> None:
+    address = bed.address("server")
+    relay = Relay(bed, "worker-1", held_s=0.2)
+    assert send(bed, "worker-1", address, megabytes=1).duration_s >= 0.2
+    relay.close()
+    relay = Relay(bed, "worker-1", held_s=0.0)
+    assert send(bed, "worker-1", address, megabytes=1).needless > 0
+    relay.close()
+    assert send(bed, "worker-1", address, megabytes=1).needless == 0
 
 
 def test_links_are_changed_in_use(bed: Bed, receiver: None) -> None:

@@ -11,6 +11,7 @@ import pytest
 from dynamix_ps.arbitrator import journal as journal_module
 from dynamix_ps.arbitrator.journal import Journal, Resumed, replay
 from dynamix_ps.messages import Plan
+from tests.full_disk import room_for
 
 
 def decision(journal: Journal, kind: str, window: int, version: int, sizes: tuple[int, ...] = (1, 2)) -> None:
@@ -136,17 +137,16 @@ def test_a_full_disk_is_said_once_and_nothing_is_raised(
         decision(journal, "plan", 1, 2)
     assert caplog.text.count("No space left") == 1
     decision(journal, "plan", 2, 3)
-    assert replay(file).plan == Plan(3, (1, 2))
+    assert replay(file) == Resumed(Plan(3, (1, 2)), window=2, newest_version=3, decisions=3), "they were kept"
 
 
-def test_a_write_cut_short_ends_its_own_line_only(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_write_cut_short_goes_on_when_there_is_room(file: Path) -> None:
     journal = Journal(file)
-    real = journal_module.os.write
-    with monkeypatch.context() as patched:
-        patched.setattr(journal_module.os, "write", lambda descriptor, data: real(descriptor, data[:20]))
+    with room_for(20):
         decision(journal, "plan", 0, 1)
+    assert len(file.read_bytes()) == 20
     decision(journal, "plan", 1, 2)
-    assert replay(file) == Resumed(Plan(2, (1, 2)), window=1, newest_version=2, decisions=1)
+    assert replay(file) == Resumed(Plan(2, (1, 2)), window=1, newest_version=2, decisions=2)
 
 
 def test_the_factor_on_the_learning_rate_comes_back(file: Path) -> None:

@@ -128,7 +128,7 @@ def test_a_coordinator_that_was_stopped_itself_evicts_nobody() -> None:
     coordinator = started()
     say(coordinator, S[0], Waiting(frozenset({W[1]})), 0.0)
     assert lost(coordinator.on_time(100.0)) == []
-    assert lost_until(coordinator, 101.5, heard=()) == []
+    assert lost_until(coordinator, 100.5, heard=()) == []
     assert lost_until(coordinator, 103.0, heard=(W[0], W[2], *S)) == [W[1]]
 
 

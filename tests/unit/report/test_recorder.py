@@ -14,6 +14,7 @@ from dynamix_ps.report.summary import Outcome, write_summary
 from dynamix_ps.report.summary_text import headline
 from dynamix_ps.run_record.json_lines import LONGEST_BYTES, JsonLinesTail
 from dynamix_ps.run_record.run_folder import RunFolder
+from tests.full_disk import room_for
 from tests.unit.synthetic_run import (
     START_S,
     WINDOW,
@@ -45,6 +46,16 @@ def rows(path: Path) -> list[dict[str, str]]:
 
 def events(folder: RunFolder) -> list[dict[str, Any]]:
     return [json.loads(line) for line in folder.events_file.read_text().splitlines()]
+
+
+def test_the_launcher_knows_of_all_lines_that_a_full_disk_does_not_take(folder: RunFolder, recorder: Recorder) -> None:
+    lost = {"kind": "lost", "role": "worker", "slot": 0, "incarnation": "start-0", "reason": "it has exited"}
+    append(folder.journal_file, {**lost, "time_s": START_S}, {**lost, "slot": 1, "time_s": START_S})
+    with room_for(0), pytest.raises(OSError, match="large"):
+        recorder.poll()
+    assert recorder.state.membership.lost("worker") == {0, 1}
+    recorder.event("degraded", what="any", detail="thing")
+    assert [event["slot"] for event in events(folder) if event["kind"] == "lost"] == [0, 1]
 
 
 class TestTail:

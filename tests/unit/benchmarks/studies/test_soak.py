@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import time
 from collections.abc import Sequence
 from dataclasses import replace
@@ -14,8 +13,13 @@ import torch
 from torch.nn.functional import cross_entropy
 
 from benchmarks.studies.membership.soak import page, row_of
-from benchmarks.studies.membership.soak_events import KINDS, SCHEDULERS, Event, Members, measure_pauses
-from benchmarks.studies.membership.soak_job import FULL, RING, SHORT, Outcome, config_of
+from benchmarks.studies.membership.soak_events import BACK, GONE, KINDS, SPARED
+from benchmarks.studies.membership.soak_job import Outcome
+from benchmarks.studies.membership.soak_launch import OnHosts
+from benchmarks.studies.membership.soak_members import SCHEDULERS, Members, measure_pauses
+from benchmarks.studies.membership.soak_place import HOME, NETWORK
+from benchmarks.studies.membership.soak_plan import FULL, SHORT, config_of
+from benchmarks.studies.membership.soak_site import Event
 from benchmarks.studies.membership.soak_training import (
     RATE,
     SAMPLES,
@@ -26,6 +30,7 @@ from benchmarks.studies.membership.soak_training import (
     wrong_samples,
     wrong_weights,
 )
+from dynamix_ps.launch.roles.plan import RoleSpec
 from dynamix_ps.run_record.run_folder import RunFolder
 
 HALF = SAMPLES // 2
@@ -97,22 +102,40 @@ def tell(folder: Path, rank: int, iteration: int, present: Sequence[int], at_s: 
         out.write(json.dumps(line) + "\n")
 
 
+def begin(members: Members, kind: str, role: str, pid: int = 5, lasts_s: float = 0.0) -> Event:
+    return members.begin(0, kind, role, pid, lasts_s, strength=0.5)
+
+
+def lose(folder: Path, *processes: tuple[str, int, str, float], reason: str = "it has exited") -> None:
+    """As the coordinator and the arbitrator write it: role, slot, incarnation, and when, on the monotonic clock."""
+    run = run_in(folder)
+    run.arbitrator_dir.mkdir(parents=True, exist_ok=True)
+    with run.membership_file.open("a") as records, run.journal_file.open("a") as notes:
+        for role, slot, incarnation, at_s in processes:
+            process = {"role": role, "slot": slot, "incarnation": incarnation}
+            records.write(json.dumps([{"kind": "lost", "process": process, "reason": reason}]) + "\n")
+            time_s = at_s + time.time() - time.monotonic()
+            notes.write(json.dumps({"kind": "lost", "time_s": time_s, **process, "reason": reason}) + "\n")
+
+
 def test_an_event_has_its_effect_when_a_sum_shows_it(tmp_path: Path) -> None:
     members = Members(tmp_path, run_in(tmp_path), frozenset())
     for rank in (0, 1, 2):
         tell(tmp_path, rank, 0, [0, 1, 2], 10.0)
     members.look()
     assert members.present == {0, 1, 2}
-    event = members.begin("leave", 1, pid=5, number=0)
+    event = begin(members, "leave", "worker-1")
     event.at_s = 11.0
     assert members.staying("worker") == {0, 2}
     tell(tmp_path, 0, 1, [0, 1, 2], 11.5)
     members.look()
-    assert members.awaited == {"worker-1": event}
+    assert members.awaited == {"worker-1": event} and event.effect_s is None
     tell(tmp_path, 0, 2, [0, 2], 13.0)
     tell(tmp_path, 2, 1, [0, 1, 2], 13.2)
     members.look()
-    assert (event.effect_s, event.iteration, members.awaited) == (2.0, 2, {})
+    assert (event.effect_s, event.iteration) == (2.0, 2)
+    members.over(event)
+    assert (members.awaited, members.undecided) == ({}, [event])
     tell(tmp_path, 0, 3, [0, 2], 99.0)  # too late to count
     tell(tmp_path, 2, 2, [0, 2], 13.7)
     tell(tmp_path, 1, 1, [0, 1, 2], 15.0)  # of the one that goes
@@ -126,65 +149,149 @@ def test_an_event_has_its_effect_when_a_sum_shows_it(tmp_path: Path) -> None:
 def test_an_event_of_a_server_has_its_effect_with_the_first_sum_without_it(tmp_path: Path) -> None:
     run = run_in(tmp_path)
     run.workers_dir.mkdir(parents=True)
-    run.arbitrator_dir.mkdir()
-    members = Members(tmp_path, run, frozenset({0, 1, 2}))
-    now_s, ahead_s = time.monotonic(), time.time() - time.monotonic()
+    members, now_s = Members(tmp_path, run, frozenset({0, 1, 2})), time.monotonic()
     tell(tmp_path, 0, 0, [0, 1], now_s)
     members.look()
-    event = members.begin("stop-server", 1, pid=0, number=0)
-    event.at_s, event.pid = now_s, os.getpid()  # which goes on
+    event = begin(members, "stop-server", "server-1")
+    event.at_s = now_s
     tell(tmp_path, 0, 1, [0, 1], now_s + 0.1)
     members.look()
-    assert members.awaited == {"server-1": event} and members.staying("server") == {0, 2}
-    lost = {"kind": "lost", "time_s": now_s + ahead_s + 2.0, "role": "server", "slot": 1, "incarnation": "start-0"}
-    run.journal_file.write_text(json.dumps(lost) + "\n")
+    assert event.effect_s is None and members.staying("server") == {0, 2}
+    lose(tmp_path, ("server", 1, "start-0", now_s + 2.0))
     tell(tmp_path, 0, 2, [0, 1], now_s + 1.9)
     members.look()
-    assert members.awaited and members.servers == {0, 2}
+    assert event.effect_s is None and members.servers == {0, 2}
     tell(tmp_path, 0, 3, [0, 1], now_s + 2.5)
     members.look()
-    assert (event.effect_s, event.iteration, members.awaited) == (pytest.approx(2.5), 3, {})
-    entered = {"kind": "servers_entered", "time_s": now_s + ahead_s + 4.0, "entered": [1]}
-    run.worker_file(0).write_text(json.dumps(entered) + "\n")
+    assert (event.effect_s, event.iteration) == (pytest.approx(2.5), 3)
+
+
+def test_a_server_sums_from_its_entry_on_until_it_is_lost(tmp_path: Path) -> None:
+    run = run_in(tmp_path)
+    run.workers_dir.mkdir(parents=True)
+    members, now_s = Members(tmp_path, run, frozenset({0, 1})), time.monotonic()
+    lose(tmp_path, ("server", 1, "start-0", now_s - 9.0), ("worker", 0, "start-0", now_s - 8.0))
     members.look()
-    assert members.servers == {0, 1, 2}
-    with run.journal_file.open("a") as journal:
-        for role in ("server", "worker"):
-            journal.write(json.dumps({**lost, "role": role, "time_s": now_s + ahead_s + 6.0}) + "\n")
+    assert members.servers == {0}
+    run.worker_file(0).write_text(json.dumps({"kind": "servers_entered", "time_s": 0.0, "entered": [1]}) + "\n")
     members.look()
-    with run.worker_file(1).open("a") as late:
-        late.write(json.dumps({**entered, "time_s": now_s + ahead_s + 5.0}) + "\n")
+    assert members.servers == {0, 1}, "whatever the clock of that worker says"
+    lose(tmp_path, ("server", 1, "start-1", time.monotonic()))
     members.look()
-    assert (members.servers, members.servers_lost) == ({0, 2}, {1: 2}), "a line that is written later may be older"
+    assert members.servers == {0}
+    run.journal_file.unlink()  # the disk was full when it was to be told
+    late = Members(tmp_path, run, frozenset({0, 1, 2}))
+    late.look()
+    assert [(loss.role, loss.incarnation) for loss in late.losses] == [
+        ("server-1", "start-0"),
+        ("worker-0", "start-0"),
+        ("server-1", "start-1"),
+    ]
+
+
+def test_what_spares_a_role_has_its_effect_with_the_first_sum_after_it(tmp_path: Path) -> None:
+    members, now_s = Members(tmp_path, run_in(tmp_path), frozenset()), time.monotonic()
+    tell(tmp_path, 0, 0, [0, 1], now_s)
+    members.look()
+    event = begin(members, "loss-worker", "worker-1")
+    event.at_s = now_s
+    assert members.staying("worker") == {0, 1}, "it does not go"
+    tell(tmp_path, 0, 1, [0, 1], now_s + 1.0)
+    members.look()
+    assert event.effect_s is None, "it goes on"
+    event.healed_s = now_s + 3.0
+    tell(tmp_path, 0, 2, [0, 1], now_s + 2.9)
+    tell(tmp_path, 0, 3, [0, 1], now_s + 3.5)
+    members.look()
+    assert (event.effect_s, event.iteration) == (pytest.approx(3.5), 3)
+
+
+@pytest.mark.parametrize(
+    ("kind", "role", "reason", "wrong"),
+    [
+        ("cut-worker", "worker-1", "its lease ran out while others waited", False),
+        ("blink-worker", "worker-1", "its lease ran out while others waited", True),
+        ("cut-worker", "worker-0", "its lease ran out while others waited", True),
+        ("cut-coordinator", "arbitrator", "its lease ran out while others waited", True),
+        ("kill-server", "server-0", "it has exited", True),
+    ],
+)
+def test_nobody_is_lost_whom_no_event_explains(tmp_path: Path, kind: str, role: str, reason: str, wrong: bool) -> None:
+    members, now_s = Members(tmp_path, run_in(tmp_path), frozenset()), time.monotonic()
+    tell(tmp_path, 1, 0, [0, 1], now_s)
+    event = begin(members, kind, role)
+    event.at_s, event.healed_s = now_s + 1.0, now_s + 4.0
+    lose(tmp_path, ("worker", 1, "start-0", now_s + 3.0), reason=reason)
+    members.look()
+    assert bool(list(members.without_cause([event], lease_s=2.0))) == wrong
+
+
+def test_a_worker_may_end_that_lacks_a_sum_of_a_lost_server_or_has_not_entered(tmp_path: Path) -> None:
+    members, now_s = Members(tmp_path, run_in(tmp_path), frozenset({0})), time.monotonic()
+    tell(tmp_path, 1, 0, [0, 1], now_s)
+    lose(tmp_path, ("worker", 1, "start-0", now_s + 3.0), ("worker", 1, "start-1", now_s + 4.0))
+    members.look()
+    assert len(list(members.without_cause([], lease_s=2.0))) == 1, "it was in a sum"
+    event = begin(members, "kill-server", "server-0")
+    event.at_s, event.healed_s = now_s + 1.0, now_s + 1.0
+    lose(tmp_path, ("server", 0, "start-0", now_s + 2.0))
+    members.look()
+    assert list(members.without_cause([event], lease_s=2.0)) == []
+    tell(tmp_path, 0, 1, [0, 1], now_s + 2.0)
+    lose(tmp_path, ("worker", 0, "start-0", now_s + 3.0), reason="its lease ran out while others waited")
+    members.look()
+    assert len(list(members.without_cause([event], lease_s=2.0))) == 1, "it did not end by itself"
+
+
+@pytest.mark.parametrize(("lost_s", "wrong"), [(0.5, True), (1.5, False), (5.5, False), (6.5, True)])
+def test_an_event_explains_no_loss_before_it_or_long_after_it(tmp_path: Path, lost_s: float, wrong: bool) -> None:
+    members, now_s = Members(tmp_path, run_in(tmp_path), frozenset()), time.monotonic()
+    tell(tmp_path, 1, 0, [0, 1], now_s)
+    event = begin(members, "cut-worker", "worker-1")
+    event.at_s, event.healed_s = now_s + 1.0, now_s + 4.0
+    lose(tmp_path, ("worker", 1, "start-0", now_s + lost_s))
+    members.look()
+    assert bool(list(members.without_cause([event], lease_s=2.0))) == wrong
 
 
 def test_a_sum_of_a_worker_that_counts_as_lost_is_none_of_the_job(tmp_path: Path) -> None:
     """A worker that was stopped may go on, with a sum that the others have made anew without it."""
     run = run_in(tmp_path)
     run.workers_dir.mkdir(parents=True)
-    run.arbitrator_dir.mkdir()
     members, now_s = Members(tmp_path, run, frozenset()), time.monotonic()
     for rank in (0, 1):
         tell(tmp_path, rank, 0, [0, 1], now_s)
     tell(tmp_path, 0, 1, [0, 1], now_s + 2.0)
     tell(tmp_path, 1, 1, [1], now_s + 1.9)
     tell(tmp_path, 0, 2, [0, 1], now_s + 9.0, start=1)
-    lost = {"kind": "lost", "time_s": time.time() + 1.0, "role": "worker", "slot": 0, "incarnation": "start-0"}
-    run.journal_file.write_text(json.dumps(lost) + "\n")
+    lose(tmp_path, ("worker", 0, "start-0", now_s + 1.0))
     members.look()
     assert {rank: [one.iteration for one, _ in sums] for rank, sums in members.told.items()} == {0: [0, 2], 1: [0, 1]}
     assert history(one for sums in members.told.values() for one, _ in sums)[1] == []
 
 
-@pytest.mark.parametrize("kind", [name for name, kind in KINDS.items() if kind.role != "scheduler" and name != "join"])
-def test_nobody_goes_where_too_few_would_stay(tmp_path: Path, kind: str) -> None:
-    members = Members(tmp_path, run_in(tmp_path), frozenset({0, 1, 2}), present=frozenset({0, 1, 2}))
-    assert KINDS[kind].can(members, 0, pid=5, fewest=2)
-    assert not KINDS[kind].can(members, 3, pid=5, fewest=2), "it is not there yet"
-    assert not KINDS[kind].can(members, 0, pid=0, fewest=2), "it has no process"
-    members.begin("kill-server" if KINDS[kind].role == "server" else "kill", 1, pid=6, number=0)
-    assert not KINDS[kind].can(members, 0, pid=5, fewest=2)
-    assert not KINDS[kind].can(members, 1, pid=6, fewest=1), "one thing at a time"
+GO = [name for name, kind in KINDS.items() if kind.effect == GONE]
+
+
+@pytest.mark.parametrize("key", GO)
+def test_nobody_goes_where_too_few_would_stay(tmp_path: Path, key: str) -> None:
+    members, kind = Members(tmp_path, run_in(tmp_path), frozenset({0, 1, 2}), frozenset({0, 1, 2})), KINDS[key]
+    role = kind.role
+    assert members.can(kind, f"{role}-0", 0, pid=5, fewest=2)
+    assert not members.can(kind, f"{role}-3", 3, pid=5, fewest=2), "it is not there yet"
+    assert not members.can(kind, f"{role}-0", 0, pid=0, fewest=2), "it has no process"
+    begin(members, f"blink-{role}", f"{role}-1")
+    assert members.can(kind, f"{role}-0", 0, pid=5, fewest=2), "the other one stays"
+    members.over(members.awaited[f"{role}-1"])
+    begin(members, "kill-server" if role == "server" else "kill", f"{role}-1")
+    assert not members.can(kind, f"{role}-0", 0, pid=5, fewest=2)
+    assert not members.can(kind, f"{role}-1", 1, pid=6, fewest=1), "one thing at a time"
+
+
+@pytest.mark.parametrize("key", [name for name, kind in KINDS.items() if kind.effect == SPARED])
+def test_what_spares_a_role_happens_to_all_that_have_a_process(tmp_path: Path, key: str) -> None:
+    members = Members(tmp_path, run_in(tmp_path), frozenset({0}), present=frozenset({0}))
+    assert members.can(KINDS[key], "any-3", 3, pid=5, fewest=9) and not members.can(KINDS[key], "any-3", 3, 0, 0)
 
 
 def test_a_scheduler_is_lost_again_when_it_has_been_started_again_and_not_too_often(tmp_path: Path) -> None:
@@ -192,45 +299,65 @@ def test_a_scheduler_is_lost_again_when_it_has_been_started_again_and_not_too_of
     run.path.mkdir(parents=True)
     members, kind = Members(tmp_path, run, frozenset()), KINDS["kill-scheduler"]
     for restarts in range(1, SCHEDULERS + 1):
-        assert kind.can(members, 0, pid=5, fewest=0) and not kind.can(members, 0, pid=0, fewest=0)
-        members.begin("kill-scheduler", 0, pid=5, number=0)
+        assert members.can(kind, "scheduler", 0, pid=5, fewest=0)
+        assert not members.can(kind, "scheduler", 0, pid=0, fewest=0)
+        event = begin(members, "kill-scheduler", "scheduler")
         tell(tmp_path, 0, 2 * restarts, [0], time.monotonic())
         members.look()
-        assert not kind.can(members, 0, pid=5, fewest=0), "nothing is in its place"
+        assert not members.can(kind, "scheduler", 0, pid=5, fewest=0), "nothing is in its place"
         with run.events_file.open("a") as file:
             line = {"kind": "role_restarted", "role": "scheduler", "restarts": restarts, "time_s": time.time()}
             file.write(json.dumps(line) + "\n")
         tell(tmp_path, 0, 2 * restarts + 1, [0], time.monotonic() + 0.5)
         members.look()
-        assert not members.awaited
-    assert not kind.can(members, 0, pid=5, fewest=0)
+        assert event.effect_s is not None
+        members.over(event)
+    assert not members.can(kind, "scheduler", 0, pid=5, fewest=0)
 
 
 def test_who_is_gone_may_come_back(tmp_path: Path) -> None:
     members = Members(tmp_path, run_in(tmp_path), frozenset(), present=frozenset({0, 1}))
-    assert [KINDS["join"].can(members, rank, pid, fewest=2) for rank, pid in ((2, 0), (2, 7), (1, 0))] == [
-        True,
-        False,
-        False,
-    ]
+    asked = ((2, 0), (2, 7), (1, 0))
+    assert [members.can(KINDS["join"], f"worker-{rank}", rank, pid, 2) for rank, pid in asked] == [True, False, False]
 
 
 def test_rows_and_page_tell_what_happened() -> None:
-    event = Event(0, "kill", 2, pid=7, at_s=5.0, workers=4, servers=3, iteration=9, effect_s=0.25, pause_s=0.5)
-    assert list(row_of(8, event).values()) == ["8", "0", "5.00", "kill", "worker-2", "4", "3", "9", "0.250", "0.500"]
-    text = page("the call", 2, [(SHORT, Outcome([event], 100))])
-    assert "`the call`: 1 of 40 events, 4 to 4 workers, 3 servers, 100 iterations" in text
+    event = Event(0, "kill", "worker-2", 7, 5.0, 0.0, 0.5, 4, 3, 9, effect_s=0.25, healed_s=5.5, pause_s=0.5)
+    own = ["byteps", "8", "0", "5.00", "kill", "worker-2", "0.50", "0.50", "4", "3", "9", "0.250", "0.500"]
+    plan, ring = replace(SHORT, seed=8), replace(SHORT, plane="gloo")
+    assert list(row_of(plan, event).values()) == own
+    text = page("the call", [SHORT, plan, ring], [(plan, Outcome([event], 100))])
+    assert "`comm: byteps`: 1 of 40 events, 4 to 4 workers, 3 servers, 100 iterations" in text
     assert "| `kill -9` | 1 | 0.25 s | 0.25 s | 0.50 s | 0.50 s |" in text and "All ended right" in text
-    broken = [(SHORT, Outcome([], 0)), (replace(SHORT, seed=5), Outcome([], 0, ["it broke"]))]
-    assert "- **wrong**, seed 5: it broke" in page("the call", 2, broken)
+    assert "gloo" not in text, "it has not ended"
+    broken = [(plan, Outcome([event], 0)), (ring, Outcome([], 0, ["it broke"]))]
+    text = page("the call", [plan, ring], broken)
+    assert "`comm: gloo`: 0 of 20 events" in text and "- **wrong**, gloo, seed 0: it broke" in text
 
 
 def test_the_job_is_of_the_size_of_the_plan(tmp_path: Path) -> None:
-    config = config_of(FULL, tmp_path)
+    config = config_of(FULL, tmp_path, "10.0.0.1")
     assert (len(config.cluster.workers), len(config.cluster.servers), config.elastic.min_workers) == (8, 3, 1)
-    assert (FULL.events, FULL.during_s) == (100, 1800.0)
+    assert (FULL.events, FULL.during_s, config.cluster.host) == (100, 1800.0, "10.0.0.1")
+    ring = config_of(replace(SHORT, plane="gloo"), tmp_path, "10.0.0.1")
+    assert (ring.comm, ring.cluster.servers, ring.elastic.restarts) == ("gloo", None, 1000)
 
 
-def test_workers_of_a_ring_come_back_too(tmp_path: Path) -> None:
-    config = config_of(RING, tmp_path)
-    assert (config.comm, config.cluster.servers, config.elastic.restarts) == ("gloo", None, 1000)
+def test_all_kinds_of_events_can_happen_to_roles_of_the_plan() -> None:
+    assert all(SHORT.names(kind.role) for kind in KINDS.values())
+    ring = replace(SHORT, plane="gloo")
+    assert {kind.role for kind in KINDS.values() if not ring.names(kind.role)} == {"server", "scheduler"}
+    assert {kind.effect for kind in KINDS.values()} == {GONE, BACK, SPARED, "again"}
+
+
+@pytest.mark.parametrize(("servers", "meeting"), [("3", "a"), ("0", "b")])
+def test_every_role_is_on_its_own_host(servers: str, meeting: str) -> None:
+    hosts = {HOME: ("a", "/net/a"), "worker-0": ("b", "/net/b"), "server-0": ("c", "/net/c")}
+    common = {"DMLC_NUM_SERVER": servers, "DMLC_PS_ROOT_URI": "a"}
+    placed = OnHosts(hosts)
+    worker = placed.place(RoleSpec("worker-0", "worker", ("python",), common, rank=0))
+    assert (worker.argv, worker.env["DMLC_NODE_HOST"], worker.env[NETWORK]) == (("python",), "b", "/net/b")
+    assert worker.env["DMLC_PS_ROOT_URI"] == meeting, "a ring has no scheduler"
+    server = placed.place(RoleSpec("server-0", "server", ("python",), common))
+    assert (server.argv[:2], server.env["DMLC_NODE_HOST"]) == (("nsenter", "--net=/net/c"), "c")
+    assert placed.place(RoleSpec("arbitrator", "arbitrator", ("python",), common)).env["DMLC_NODE_HOST"] == "a"
