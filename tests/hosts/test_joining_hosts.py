@@ -66,7 +66,7 @@ def test_workers_on_a_host_that_the_cluster_file_does_not_name(
         hosts.show_all("node-3")
         told = join("2", "--host", "node-3", "--slots", "2")
         assert told.startswith("worker 2 has entered; 3 workers go on")
-        assert there(0, 1, 2)
+        wait_for(lambda: there(0, 1, 2), "a sum of three")
         ends(hosts.dynamix(folder, "leave", "2"), 0, limit_s=60)
         assert join("2").startswith("worker 2 has entered; 3 workers go on")
         assert join("3").startswith("worker 3 has entered; 4 workers go on")

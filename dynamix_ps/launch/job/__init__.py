@@ -12,6 +12,7 @@ While the roles run
   elastic_hosts  the same hosts where workers and servers of an elastic job leave and join
   supervise      notices the end of the run, and stops the roles in order
   restarts       when a lost worker or server is started again
+  arrivals       hosts that come into a job that goes on: lost ones that are back, and new ones
   away_hosts     the hosts that an elastic job goes on without, and when the launcher tries them again
   start_over     on which hosts a job that was lost as a whole begins again
   verdict        decides whether the run goes on, is complete or has failed; pure
