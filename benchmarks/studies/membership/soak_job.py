@@ -31,8 +31,10 @@ from benchmarks.studies.membership.soak_worker import over_file, weights_file
 from benchmarks.testbed.bed import Bed
 from benchmarks.testbed.link import Link
 from benchmarks.testbed.small_disk import small_disk
+from dynamix_ps.config import variables
 from dynamix_ps.config.load import dump_config
 from dynamix_ps.launch.cleanup.release import end_processes
+from dynamix_ps.membership.messages import incarnation_of
 from dynamix_ps.run_record.run_folder import RunFolder
 
 LOOK_S, MEMORY_EVERY_S = 0.1, 2.0
@@ -174,6 +176,7 @@ class SoakJob:
             if able := [(name, pid) for name, slot, pid in roles if self._members.can(kind, name, slot, pid, fewest)]:
                 lasts_s, strength = plan.lease_s * self._chance.uniform(*kind.lasts), self._chance.random()
                 event = self._members.begin(len(events), key, *self._chance.choice(able), lasts_s, strength)
+                event.incarnation = _incarnation(event.pid)
                 events.append(event)
                 kind.begin(site, event)
                 return True
@@ -215,11 +218,19 @@ class SoakJob:
         found = {rank: weights_file(self._folder, rank) for rank in self._members.present}
         weights = {rank: torch.load(file) for rank, file in found.items() if file.exists()}
         wrong += [f"worker {rank} has not finished" for rank in found.keys() - weights.keys()]
-        wrong += self._members.without_cause(outcome.events, self._plan.lease_s)
+        wrong += self._members.without_cause(outcome.events)
         wrong += [f"worker {rank} tells window {window} twice" for rank, window in told_twice(self._run)]
         wrong += wrong_samples(sums) + wrong_weights(sums, weights) + wrong_memory(self._resident)
         outcome.iterations = len(sums)
         outcome.wrong += wrong
+
+
+def _incarnation(pid: int) -> str:
+    try:
+        starts = psutil.Process(pid).environ().get(variables.STARTS) if pid else None
+    except psutil.NoSuchProcess:  # it has just ended
+        return ""
+    return "" if starts is None else incarnation_of(int(starts))
 
 
 def _runs(pid: int) -> bool:

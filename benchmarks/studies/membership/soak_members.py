@@ -190,16 +190,17 @@ class Members:
             return any(at_s > one > event.at_s for one in self._schedulers_s)
         return (event.slot in self.present) == (kind.effect == BACK)
 
-    def without_cause(self, events: Iterable[Event], lease_s: float) -> Iterator[str]:
+    def without_cause(self, events: Iterable[Event]) -> Iterator[str]:
         """Losses that no event explains, told in words.
 
-        A worker also ends by itself where it lacks a sum that only a lost server had, or has not entered yet.
+        An event explains the loss of the process that it strikes, also long afterwards: the coordinator may be away. A
+        worker also ends by itself where it lacks a sum that only a lost server had, or has not entered yet.
         """
         struck = [event for event in events if _kind(event).effect == GONE]
         servers_s = [loss.at_s for loss in self.losses if loss.role.startswith("server")]
         for loss in self.losses:
-            own = [one for one in struck if one.role == loss.role]
-            if any(one.at_s < loss.at_s < (one.healed_s or math.inf) + lease_s for one in own):
+            own = [one for one in struck if (one.role, one.incarnation) == (loss.role, loss.incarnation)]
+            if any(one.at_s < loss.at_s for one in own):
                 continue
             start = int(loss.incarnation.rpartition("-")[2])
             if loss.role.startswith("worker") and (

@@ -25,6 +25,7 @@ class Event:
         kind: one of KINDS.
         role: to which it happens, as processes are named.
         pid: of its process; 0: it has none.
+        incarnation: of that process; empty where it is no worker or server.
         at_s: when, on the monotonic clock.
         lasts_s: how long at least.
         strength: from 0 to 1, of what is more or less.
@@ -48,6 +49,7 @@ class Event:
     iteration: int
     effect_s: float | None = None
     healed_s: float | None = None
+    incarnation: str = ""
     pause_s: float = 0.0
 
     @property
