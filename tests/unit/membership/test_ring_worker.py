@@ -142,40 +142,6 @@ def test_who_is_behind_takes_the_sums_of_the_lowest_that_has_them() -> None:
     assert worker.push()[1] == [StartSum(now, 0)]
 
 
-def test_sums_that_come_in_a_ring_that_was_given_up_do_not_count() -> None:
-    worker = RingWorker(0, FIRST)
-    worker.push()
-    worker.freeze()
-    meet(worker, 0, 1, 2)
-    worker.resume(1, 1, 3, ())
-    now = ring(1, 1, 0, 1, 2)
-    worker.met(now, [0, 1, 1])
-    assert worker.freeze()[1] == [GiveUp(now)]
-    assert worker.spread(now) == [] and worker.is_held and worker.next_part() == 0
-
-
-def test_sums_that_were_taken_and_not_handed_out_are_taken_anew() -> None:
-    worker = RingWorker(0, FIRST)
-    worker.push()
-    worker.freeze()
-    meet(worker, 0, 1, 2)
-    worker.resume(1, 1, 3, ())
-    now = ring(1, 1, 0, 1, 2)
-    worker.met(now, [0, 1, 1])
-    worker.spread(now)
-    progress, effects = worker.freeze()
-    assert (progress.first_incomplete, effects, worker.next_part()) == (0, [GiveUp(now)], 0)
-
-
-def test_who_has_the_sums_passes_them_on_before_it_makes_the_next_round() -> None:
-    worker = decided(round_number=1, made=1)
-    worker.push()
-    now = ring(1, 1, 0, 1, 2)
-    assert worker.met(now, [1, 0, 1]) == [SpreadKept(now, sender=0, receives=False)]
-    assert worker.is_held
-    assert worker.spread(now) == [StartSum(now, 0)]
-
-
 def test_a_ring_that_breaks_completes_nothing_until_the_next_one() -> None:
     worker = in_ring()
     old = ring(1, 0, 0, 1, 2)
@@ -202,39 +168,6 @@ def test_those_that_stay_make_a_ring_of_their_own_and_release_the_one_before() -
     assert worker.ring == now
 
 
-def test_no_ring_is_made_for_the_members_that_are_there() -> None:
-    worker = in_ring()
-    meet(worker, 0, 1, 2)
-    assert worker.expect(3) == [] and not worker.is_held
-
-
-def test_the_first_ring_has_no_addresses_so_another_one_follows() -> None:
-    worker = RingWorker(0, FIRST)
-    assert worker.others() == {}
-    meet(worker, 0, 1, 2)
-    assert worker.expect(3) == [GiveUp(FIRST), Meet(ring(0, 0, 0, 1, 2), before=FIRST)]
-    assert worker.others() == {1: ADDRESS[1], 2: ADDRESS[2]}
-
-
-def test_while_a_ring_is_being_made_that_of_those_that_stay_comes_after_it() -> None:
-    """All make both, in one order: some of them may have made the first one already."""
-    worker = decided()
-    meet(worker, 0, 2)
-    assert worker.expect(2) == []
-    both, now = ring(1, 0, 0, 1, 2), ring(1, 0, 0, 2)
-    assert worker.met(both, [0, 0, 0]) == [GiveUp(both), Meet(now, before=both)]
-    assert worker.is_held
-    worker.met(now, [0, 0])
-    assert worker.ring == now
-
-
-def test_nobody_makes_a_ring_of_those_that_stay_in_a_change() -> None:
-    worker = in_ring()
-    worker.freeze()
-    meet(worker, 0, 2)
-    assert worker.expect(2) == [] and worker.making is None
-
-
 def test_who_left_is_in_the_ring_of_a_decision_and_gets_its_last_sum_there() -> None:
     """This worker and worker 2 know that worker 1 has left, which is behind itself."""
     worker = RingWorker(0, FIRST)
@@ -247,19 +180,6 @@ def test_who_left_is_in_the_ring_of_a_decision_and_gets_its_last_sum_there() -> 
     assert worker.spread(all_of_them) == [GiveUp(all_of_them), Meet(now, before=all_of_them)]
 
 
-def test_who_is_behind_stays_in_that_ring_until_it_has_completed_its_round() -> None:
-    worker = RingWorker(0, FIRST)
-    worker.push()
-    worker.freeze()
-    meet(worker, 0, 1, 2, leaving=(1,))
-    worker.resume(1, 1, 2, ())
-    all_of_them = ring(1, 1, 0, 1, 2)
-    worker.met(all_of_them, [0, 1, 1])
-    assert worker.spread(all_of_them) == []
-    worker.complete()
-    assert worker.expect(2) == [GiveUp(all_of_them), Meet(ring(1, 1, 0, 2), before=all_of_them)]
-
-
 def test_one_that_leaves_is_there_until_all_have_its_last_round() -> None:
     worker = in_ring()
     make_round(worker)
@@ -269,32 +189,6 @@ def test_one_that_leaves_is_there_until_all_have_its_last_round() -> None:
     assert worker.depart() == [Release(now)] and not worker.departed
     worker.finished(FIRST)
     assert not worker.departed
-    worker.finished(now)
-    assert worker.departed
-
-
-def test_all_may_say_that_they_need_one_no_more_while_it_is_frozen() -> None:
-    """They may be gone already, and come to no ring any more."""
-    worker = in_ring()
-    make_round(worker)
-    worker.depart()
-    worker.freeze()
-    worker.finished(ring(1, 0, 0, 1, 2))
-    assert worker.departed
-
-
-def test_one_that_leaves_in_a_change_is_in_the_next_ring() -> None:
-    worker = in_ring()
-    make_round(worker)
-    worker.freeze()
-    assert worker.depart() == []
-    worker.finished(ring(1, 0, 0, 1, 2))
-    assert not worker.departed, "others may be behind"
-    meet(worker, 0, 1)
-    worker.resume(2, 1, 2, ())
-    now = ring(2, 1, 0, 1)
-    assert worker.met(now, [1, 0]) == [SpreadKept(now, 0, False)]
-    assert worker.spread(now) == [Release(now)]
     worker.finished(now)
     assert worker.departed
 

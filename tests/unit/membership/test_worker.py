@@ -76,12 +76,6 @@ def test_it_names_its_round_and_goes_on_with_those_that_are_left(worker: Worker,
     assert worker.generation == 2
 
 
-def test_a_decision_that_is_repeated_or_older_only_tells_of_entries(worker: Worker, sums: NotedSums) -> None:
-    again = Resume(1, 0, frozenset(), entries=(Entry(1, AGAIN[W[3]]),))
-    assert hear(worker, again) == [] and sums.told == []
-    assert worker.offered() == {1: AGAIN[W[3]]}
-
-
 def test_who_is_refused_ends(worker: Worker, sums: NotedSums) -> None:
     (end,) = hear(worker, decision(2, 5, without_state=[ME]))
     assert isinstance(end, GoAway) and MUST_COME_AGAIN in end.reason and sums.told == []
@@ -122,17 +116,10 @@ def test_a_connection_that_closes_names_who_was_there(worker: Worker) -> None:
     assert worker.on_closed("worker", 7) == worker.on_closed("scheduler", 0) == []
 
 
-def test_a_newcomer_does_not_tell_of_servers_before_it_knows_which_they_are(sums: NotedSums) -> None:
-    late = Worker(AGAIN[W[3]], sums, len(W), late=True)
-    assert late.on_closed("server", 1) == []
-    late.met(S[1])
-    assert late.on_closed("server", 1) == [Tell(Suspect(S[1]), keep=True)]
-
-
-def test_it_waits_for_members_alone_and_for_one_that_leaves_and_is_in_the_ring_of_a_decision(worker: Worker) -> None:
+def test_it_waits_for_members_alone(worker: Worker) -> None:
     worker.others_left([3])
     hear(worker, decision(2, 5, [W[2], S[1]]))
-    assert worker.waits_for({1, 2, 3}, {0, 1}) == {W[1], W[3], S[0]}
+    assert worker.waits_for({1, 2, 3}, {0, 1}) == {W[1], S[0]}
 
 
 # Its own end.
@@ -146,12 +133,6 @@ def test_who_has_left_takes_part_in_no_change(worker: Worker, sums: NotedSums) -
     assert sums.told == [] and worker.generation == 1
     worker.depart()
     assert worker.need_not_stay and worker.last_word(departed=False) == Leave()
-
-
-def test_who_leaves_stays_for_those_that_need_its_last_round(worker: Worker) -> None:
-    worker.others_left([0])
-    worker.depart()
-    assert not worker.need_not_stay and worker.last_word(departed=True) == Leave()
 
 
 @pytest.mark.parametrize("made", [0, 1], ids=["of the decision", "and another one"])
@@ -200,13 +181,6 @@ def test_those_that_stay_expect_each_other_and_who_leaves_expects_nobody(worker:
     assert len(sums.told) == 4
 
 
-def test_a_worker_in_the_place_of_one_that_has_left_is_in_the_coming_round(worker: Worker, sums: NotedSums) -> None:
-    worker.others_left([3])
-    planned = worker.take_in([AGAIN[W[3]]])
-    assert sums.told[-2:] == [("meet", [0, 1, 2, 3]), ("expect", 4)]
-    assert (sorted(planned.workers), sorted(planned.servers), planned.generation) == ([*W[:3], AGAIN[W[3]]], S, 1)
-
-
 def test_who_had_no_state_at_a_decision_is_in_no_round_whatever_was_voted(worker: Worker, sums: NotedSums) -> None:
     """Who would have given it the state may be lost."""
     newcomer = AGAIN[W[3]]
@@ -223,11 +197,6 @@ def test_a_worker_votes_for_a_server_when_it_has_met_it(worker: Worker, sums: No
     assert worker.known.lost == {1, 2}, "it has no keys by that"
     worker.take_in([AGAIN[S[1]]])
     assert ("use_servers_without", [2]) in sums.told
-
-
-def test_a_server_that_is_lost_before_it_was_met_holds_up_no_vote(worker: Worker) -> None:
-    hear(worker, Enter(Entry(1, AGAIN[S[1]])), decision(2, 5, [S[1], AGAIN[S[1]]]))
-    assert worker.offered() == {1: AGAIN[S[1]]}
 
 
 def test_a_newcomer_begins_with_the_others_and_names_no_round_that_it_cannot_have(
@@ -248,12 +217,4 @@ def test_a_newcomer_begins_with_the_others_and_names_no_round_that_it_cannot_hav
 def test_a_state_of_another_decision_is_not_taken(late: Worker, sums: NotedSums, generation: int) -> None:
     hear(late, decision(2, 5, [W[3]]))
     (end,) = late.begin(Planned([ME, late.known.own], [], generation), 7)
-    assert MUST_COME_AGAIN in end.reason and sums.told == []
-
-
-def test_a_newcomer_does_not_begin_while_a_decision_is_under_way(late: Worker, sums: NotedSums) -> None:
-    """It has named no round in it, so the others go on without it."""
-    hear(late, Freeze(2))
-    assert late.has_heard_of(2)
-    (end,) = late.begin(Planned([ME, late.known.own], [], 1), 7)
     assert MUST_COME_AGAIN in end.reason and sums.told == []
