@@ -28,8 +28,8 @@ from dynamix_ps.comm.ring.gloo import GlooComm
 over_servers.bucket_floor_bytes = lambda rate: 64
 GlooComm._measure_link = lambda comm, host: setattr(comm, "least_bucket_bytes", 64)
 """
-# Those in KILLED get a signal in this iteration, the first time. All train until there were four for 20 iterations, by a
-# plan of the arbitrator: the sums tell. A scheduler belongs to the state that a newcomer gets.
+# Those in KILLED get a signal in this iteration, the first time. All train until there were four for 20 iterations, by
+# a plan of the arbitrator: the sums tell. A scheduler belongs to the state that a newcomer gets.
 FAULT = (
     PACE
     + SLOW_LINK
