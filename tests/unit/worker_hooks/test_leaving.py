@@ -146,12 +146,6 @@ def test_a_vote_that_would_leave_too_few_is_refused_and_the_worker_goes_on(train
     assert [(line["iteration"], line["why"]) for line in lines(tmp_path, "leave_refused")] == [(VOTE, why)]
 
 
-def test_where_all_want_to_leave_nobody_does(train, tmp_path):
-    _, seen = train(2, {VOTE: {0, 1, 3}}, leaves_at=VOTE, least=1)
-    assert len(seen.sizes) == 10 and not seen.told
-    assert "0 of 4 workers would stay" in lines(tmp_path, "leave_refused")[0]["why"]
-
-
 def test_where_those_that_were_to_stay_are_lost_it_ends_with_an_error(train):
     with pytest.raises(PeerLostError, match="worker 2 leave the job, and the workers that were to go on are lost"):
         train(2, lost=(VOTE + 1, {0, 1, 3}), leaves_at=VOTE, prefetch=2)
@@ -182,11 +176,3 @@ def test_too_few_workers_save_after_the_same_iteration_and_end_with_an_error(tra
     with pytest.raises(PeerLostError, match=why):
         train(0, ends={VOTE: {0, 1, 2, 3}}, checkpoint_every=1000)
     assert (tmp_path / "checkpoints" / "last.pt").exists()
-
-
-def test_too_few_workers_of_a_job_that_saves_nothing_say_so(train, tmp_path, monkeypatch):
-    monkeypatch.setattr(TERMINATION, "requested", True)
-    monkeypatch.setattr(TERMINATION, "cause", "2 workers are left")
-    with pytest.raises(PeerLostError, match="the last one, is in no checkpoint"):
-        train(0, ends={VOTE: {0, 1, 2, 3}})
-    assert not (tmp_path / "checkpoints" / "last.pt").exists()

@@ -85,21 +85,6 @@ def test_who_follows_learns_the_plan_and_the_offers_behind_each_sum() -> None:
     assert follower._offered == offered
 
 
-@pytest.mark.parametrize(("followed", "vote"), [(False, 1), (True, 0)], ids=["nobody follows", "it may follow"])
-def test_where_nobody_follows_all_vote_at_once(followed: bool, vote: int) -> None:
-    assert changes(neighbours(followed=followed)).entry_vote == vote
-
-
-@pytest.mark.parametrize("leads", [False, True])
-def test_the_one_that_leads_gives_the_state_and_nobody_else(leads: bool) -> None:
-    training = neighbours(leads=leads, followed=False)
-    part = changes(training)
-    part.votes.entries.decide(50, 1, {1: replace(NEWCOMER, incarnation="b")})
-    part.admit(50)
-    training.session.member.take_in.assert_called_once()
-    assert training.session.member.give_state.called is leads
-
-
 def test_the_others_are_told_of_a_newcomer_that_cannot_be_reached(monkeypatch: pytest.MonkeyPatch) -> None:
     """They wait for it."""
     session = Mock()
@@ -107,18 +92,6 @@ def test_the_others_are_told_of_a_newcomer_that_cannot_be_reached(monkeypatch: p
         monkeypatch.setattr("worker_hooks.membership.member_process.give", lambda *args, given=given: given)
         assert MemberProcess.give_state(session, NEWCOMER, HANDOVER, Mock()) is given
         assert session.is_gone.called is not given
-
-
-def test_who_does_not_follow_begins_with_the_round_of_the_others() -> None:
-    training = neighbours()
-    training.session.comm.elastic.status.return_value.first_incomplete = 812
-    handover = changes(training)._hand_over(HANDOVER.planned)
-    assert handover.round == 812
-    training = neighbours(rank=2)
-    newcomer = changes(training)
-    newcomer._handover = replace(HANDOVER, round=handover.round, planned=handover.planned)
-    newcomer.catch_up()
-    training.session.member.begin.assert_called_once_with(HANDOVER.planned, 812)
 
 
 @pytest.mark.parametrize("elsewhere", [False, True])
