@@ -117,15 +117,6 @@ def test_who_never_catches_up_enters_and_is_waited_for(caplog: pytest.LogCapture
         assert [taken(taker, number, MOST_BYTES)[0] for number in range(8)] == list(range(8)), "nothing is left out"
 
 
-def test_sums_that_it_has_got_are_kept_no_more() -> None:
-    with following() as (giver, taker):
-        for number in range(8):
-            give(giver, number, np.full(300, float(number)))
-            taken(taker, number, 300)
-            wait_for(lambda: not giver._kept_bytes)
-        assert not giver.is_ready
-
-
 def test_nobody_waits_for_it() -> None:
     """What is given returns at once, whatever the newcomer does."""
     with following() as (giver, _):

@@ -10,8 +10,6 @@ from dynamix_ps.membership.journal import Decided, Finished, Joined, Lost
 from dynamix_ps.membership.messages import (
     AskLeave,
     Ended,
-    Enter,
-    Entry,
     Fence,
     Fenced,
     Finish,
@@ -141,30 +139,10 @@ def test_a_change_goes_through_freeze_fence_and_resume() -> None:
     assert resume[0][1] == Resume(2, 5, frozenset({W[2]}), frozenset(), frozenset((*W[:3], *S)))
 
 
-def test_a_lost_incarnation_is_refused_and_another_one_is_offered() -> None:
-    coordinator = started()
-    say(coordinator, LAUNCHER, Suspect(W[2]))
-    decide(coordinator, [1, 1])
-    assert told(say(coordinator, W[2], Join()), Refused) == [W[2]]
-    again = Process("worker", 2, "second")
-    assert told(say(coordinator, again, Join()), Resume) == [again]
-    assert coordinator.members.entries[-1].process == again
-
-
 def test_a_new_incarnation_is_proof_that_the_one_before_is_lost() -> None:
     coordinator = started()
     output = say(coordinator, Process("worker", 2, "second"), Join())
     assert lost(output) == [W[2]]
-
-
-def test_a_server_that_comes_is_offered_when_it_has_the_fence() -> None:
-    coordinator, again = started(), Process("server", 0, "second")
-    say(coordinator, LAUNCHER, Suspect(S[0]))
-    decide(coordinator, [1, 1, 1])
-    assert told(say(coordinator, again, Join()), Fence) == [again]
-    fenced = say(coordinator, again, Fenced(coordinator.members.generation))
-    assert fenced.messages == [(worker, Enter(Entry(1, again))) for worker in W[:3]]
-    assert say(coordinator, again, Fenced(coordinator.members.generation)).messages == [], "once"
 
 
 def test_a_slot_beyond_the_last_is_refused() -> None:
@@ -210,15 +188,6 @@ def test_without_a_server_it_ends_when_none_joins() -> None:
     assert [type(record) for record in output.records] == [Finished]
 
 
-def test_without_a_worker_that_has_the_state_the_job_ends() -> None:
-    coordinator = started()
-    newcomer = W[3]
-    say(coordinator, newcomer, Join())
-    for worker in W[:3]:
-        say(coordinator, LAUNCHER, Suspect(worker))
-    assert newcomer in told(say(coordinator, newcomer, Status(coordinator.members.generation, None)), Ended)
-
-
 def test_who_leaves_is_not_lost() -> None:
     coordinator = started()
     say(coordinator, W[2], Leave())
@@ -245,13 +214,3 @@ def test_a_request_to_leave_is_told_again_to_a_member_that_says_hello_again() ->
     assert told(say(coordinator, LAUNCHER, AskLeave(W[1], 3)), LeaveAsked) == [W[1]], "the first was refused"
     say(coordinator, W[1], Leave())
     assert told(say(coordinator, W[1], Join()), LeaveAsked) == []
-
-
-def test_when_the_last_worker_with_the_state_leaves_newcomers_are_told_that_the_job_is_over() -> None:
-    coordinator, newcomer = started(), W[3]
-    say(coordinator, newcomer, Join())
-    for worker in W[:2]:
-        assert told(say(coordinator, worker, Leave()), Ended) == []
-    assert told(say(coordinator, W[2], Leave()), Ended) == [*S, newcomer]
-    late = Process("worker", 1, "late")
-    assert told(say(coordinator, late, Join()), Ended) == [late]

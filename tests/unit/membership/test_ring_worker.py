@@ -117,15 +117,6 @@ def test_a_decision_is_refused_that_is_old_or_of_another_round(generation: int, 
     assert worker.ring == found
 
 
-def test_a_new_decision_gives_up_the_ring_that_is_being_made() -> None:
-    worker = decided()
-    first, second = ring(1, 0, 0, 1, 2), ring(2, 0, 0, 2)
-    meet(worker, 0, 2)
-    assert worker.resume(2, 0, 2, ()) == [GiveUp(first), Meet(second)]
-    assert worker.met(first, [0, 0, 0]) == [] and worker.is_held, "it is late"
-    assert worker.met(second, [0, 0]) == [] and not worker.is_held
-
-
 def test_who_is_behind_takes_the_sums_of_the_lowest_that_has_them() -> None:
     worker = RingWorker(0, FIRST)
     worker.push()
@@ -166,18 +157,6 @@ def test_those_that_stay_make_a_ring_of_their_own_and_release_the_one_before() -
     worker.push()
     assert worker.met(now, [1, 1]) == [StartSum(now, 0)]
     assert worker.ring == now
-
-
-def test_who_left_is_in_the_ring_of_a_decision_and_gets_its_last_sum_there() -> None:
-    """This worker and worker 2 know that worker 1 has left, which is behind itself."""
-    worker = RingWorker(0, FIRST)
-    make_round(worker)
-    worker.freeze()
-    meet(worker, 0, 1, 2, leaving=(1,))
-    all_of_them, now = ring(1, 1, 0, 1, 2), ring(1, 1, 0, 2)
-    assert worker.resume(1, 1, 2, ()) == [Meet(all_of_them)]
-    assert worker.met(all_of_them, [1, 0, 1]) == [SpreadKept(all_of_them, 0, False)]
-    assert worker.spread(all_of_them) == [GiveUp(all_of_them), Meet(now, before=all_of_them)]
 
 
 def test_one_that_leaves_is_there_until_all_have_its_last_round() -> None:

@@ -116,12 +116,6 @@ def test_a_connection_that_closes_names_who_was_there(worker: Worker) -> None:
     assert worker.on_closed("worker", 7) == worker.on_closed("scheduler", 0) == []
 
 
-def test_it_waits_for_members_alone(worker: Worker) -> None:
-    worker.others_left([3])
-    hear(worker, decision(2, 5, [W[2], S[1]]))
-    assert worker.waits_for({1, 2, 3}, {0, 1}) == {W[1], S[0]}
-
-
 # Its own end.
 
 
@@ -147,13 +141,6 @@ def test_who_has_named_the_round_after_its_last_one_is_lost_so_that_all_hear_of_
     assert worker.need_not_stay is (made == 0)
     assert worker.last_word(departed=False) == (Leave() if made else Suspect(ME))
     assert worker.last_word(departed=True) == Leave(), "the others have had it before they were asked"
-
-
-def test_it_hears_nothing_that_ends_it_after_its_last_word(worker: Worker, sums: NotedSums) -> None:
-    hear(worker, decision(2, 5, [S[1]]))
-    worker.last_word(departed=True)
-    sums.lacks = frozenset({1})
-    assert hear(worker, Refused(2, "replaced"), Ended("over")) == worker.on_time(9.0) == []
 
 
 def test_a_newcomer_that_has_not_entered_ends_without_a_word_or_a_checkpoint(late: Worker) -> None:
@@ -211,10 +198,3 @@ def test_a_newcomer_begins_with_the_others_and_names_no_round_that_it_cannot_hav
     assert hear(late, Freeze(2)) == [Tell(Status(2, None))]
     sums.at = 8
     assert hear(late, Freeze(3)) == [Tell(Status(3, 8))]
-
-
-@pytest.mark.parametrize("generation", [1, 3], ids=["of an older decision", "of one that it has not heard of"])
-def test_a_state_of_another_decision_is_not_taken(late: Worker, sums: NotedSums, generation: int) -> None:
-    hear(late, decision(2, 5, [W[3]]))
-    (end,) = late.begin(Planned([ME, late.known.own], [], generation), 7)
-    assert MUST_COME_AGAIN in end.reason and sums.told == []

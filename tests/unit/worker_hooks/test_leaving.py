@@ -105,38 +105,6 @@ def lines(folder: Path, kind: str) -> list[dict[str, Any]]:
     return [line for line in map(json.loads, text.splitlines()) if line["kind"] == kind]
 
 
-@pytest.mark.parametrize("prefetch", [0, 2])
-def test_who_leaves_takes_part_once_more_with_nothing_and_ends_in_order(train, tmp_path, prefetch):
-    run, seen = train(2, leaves_at=VOTE, prefetch=prefetch)
-    empty = VOTE + 1 + prefetch
-    assert [sizes[2] > 0 for sizes in seen.sizes] == [True] * empty + [False]
-    assert seen.code == 0 and seen.unwound
-    assert seen.told == [[2]]
-    assert run.training.session.comm.left
-    assert run.iteration == empty, "it makes no step of the sum that it has nothing in"
-    left = lines(tmp_path, "worker_left")
-    assert [(line["iteration"], line["workers"]) for line in left] == [(empty, 3)]
-    assert not lines(tmp_path, "finished")
-
-
-@pytest.mark.parametrize("prefetch", [0, 2])
-def test_the_others_share_its_part_and_nothing_is_owed(train, tmp_path, prefetch):
-    _, seen = train(0, {VOTE: {2}}, prefetch=prefetch)
-    empty = VOTE + 1 + prefetch
-    assert all(sizes[2] for sizes in seen.sizes[:empty])
-    assert not any(sizes[2] for sizes in seen.sizes[empty:])
-    assert [sum(sizes) for sizes in seen.sizes] == [24, 13, 13, 24, 13, 13, 24, 13, 13, 24], "of passes over 50 samples"
-    assert seen.told == [[2]]
-    assert not lines(tmp_path, "short"), "nobody is missing"
-
-
-def test_another_one_leads_from_the_last_sum_of_the_leader_on(train):
-    _, seen = train(1, {VOTE: {0}}, checkpoint_every=1)
-    empty = VOTE + 1
-    assert seen.leads == [False] * empty + [True] * (10 - empty)
-    assert seen.saved == [False] * (empty + 1) + [True] * (9 - empty), "the iteration that it leaves with is saved"
-
-
 def test_a_vote_that_would_leave_too_few_is_refused_and_the_worker_goes_on(train, tmp_path, capsys):
     _, seen = train(2, leaves_at=VOTE, least=4)
     assert len(seen.sizes) == 10 and seen.code is None and not seen.told

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import io
-import json
 from dataclasses import asdict, replace
 from typing import Any
 from unittest.mock import MagicMock, Mock
@@ -68,23 +66,6 @@ def test_who_a_decision_is_without_gets_no_state() -> None:
     assert training.session.member.give_state.call_args.args[:2] == (there, HANDOVER)
 
 
-def test_who_follows_learns_the_plan_and_the_offers_behind_each_sum() -> None:
-    """A sum has their numbers alone, and no coordinator tells it either in time."""
-    plan, offered, giver = Plan(7, (4, 4, 0, 2)), {3: NEWCOMER, 5: OTHER}, Mock()
-    training = neighbours()
-    training.session.member.offered.return_value, training.plans.switch.held = offered, plan
-    leader = changes(training)
-    leader.newcomers.here = {NEWCOMER: giver}
-    leader.tell_followers()
-    note = json.loads(json.dumps(giver.note.call_args.args[0]))
-    training = neighbours(rank=2)
-    follower = changes(training)
-    follower._sums_of_others = Mock(note=lambda: note)
-    follower.tell_followers()
-    training.plans.switch.vote.assert_called_once_with(plan)
-    assert follower._offered == offered
-
-
 def test_the_others_are_told_of_a_newcomer_that_cannot_be_reached(monkeypatch: pytest.MonkeyPatch) -> None:
     """They wait for it."""
     session = Mock()
@@ -121,30 +102,12 @@ def entering(steps: int, sums: int) -> tuple[Any, MembershipChanges]:
     return training, part
 
 
-def test_who_enters_is_in_the_sums_and_knows_who_follows_another_one() -> None:
-    training, part = entering(HANDOVER.steps, HANDOVER.sums_made)
-    part.admit(50)
-    assert not training.sums.follows and part.newcomers.elsewhere == {OTHER}
-    training.session.comm.follow.assert_called_once_with(None)
-    training.session.member.begin.assert_called_once_with(HANDOVER.planned, HANDOVER.round)
-    assert training.session.entered.call_args.args[:2] == ((2,), 50)
-
-
 @pytest.mark.parametrize(("steps", "sums"), [(-1, 0), (0, 1)], ids=["a step less", "a sum more"])
 def test_who_has_not_done_the_same_does_not_enter(steps: int, sums: int) -> None:
     training, part = entering(HANDOVER.steps + steps, HANDOVER.sums_made + sums)
     with pytest.raises(TrainingError, match="where they made 800 and 810"):
         part.admit(50)
     training.session.member.begin.assert_not_called()
-
-
-def test_who_has_another_cluster_file_is_refused_before_it_takes_the_state() -> None:
-    training = neighbours(rank=2)
-    training.session.settings.shared = {**HANDOVER.settings, "window": "20"}
-    training.session.member.arrive.return_value = Mock(handover=HANDOVER, or_closed=contextlib.nullcontext)
-    with pytest.raises(TrainingError, match="differ in window: 50 on worker 0, 20 on worker 2; start all"):
-        changes(training).arrive()
-    training.adapter.state.receive.assert_not_called()
 
 
 def test_who_comes_late_and_knows_no_arbitrator_says_why() -> None:
