@@ -24,17 +24,6 @@ def fault(rank, iteration):
     if rank in LOST and iteration == {LOST_IN} and os.environ.get("DYNAMIX_RESUME") is None:
         os.kill(os.getpid(), signal.SIGKILL)
 """
-ONE_LOST = f"""\
-def fault(rank, iteration):
-    if rank == 1 and iteration == {LOST_IN} and os.environ["DYNAMIX_STARTS"] == "0":
-        os.kill(os.getpid(), signal.SIGKILL)
-    if iteration > {LOST_IN} and lacks_one:
-        time.sleep(0.2)  # it follows the others before it enters, and is to do so before the end
-lacks_one = False
-def stepped(present):
-    global lacks_one
-    lacks_one = len(present) < 4
-"""
 ALL_SERVERS_LOST = (
     KILL_SERVER
     + f"""\
@@ -100,21 +89,6 @@ def test_too_few_end_with_a_checkpoint_from_which_others_go_on_exactly(
     assert len(before) + len(after) == ITERATIONS, "no step is lost or repeated"
     check_one_process(story, before + after, left[0])
     newest(story)
-
-
-def test_one_that_comes_in_time_ends_the_wait(tmp_path: Path) -> None:
-    elastic = ", restarts: 1, join_wait_s: 100.0"
-    story = Story(tmp_path, ITERATIONS, ONE_LOST, min_workers=4, elastic=elastic, comm="gloo")
-    output = ended(story.launch(), 0)
-    present = [len(one["present"]) for one in story.sums(0)]
-    short = present.count(3)
-    assert present == [4] * LOST_IN + [3] * short + [4] * (ITERATIONS - LOST_IN - short)
-    assert 1 <= short < ITERATIONS - LOST_IN
-    assert "3 workers are left, elastic.min_workers is 4: they wait up to 100 s" in output
-    story.check([0, 1, 2, 3])
-    _, summary = newest(story)
-    assert summary["losses"][0].startswith(f"3 of 4 workers from iteration {LOST_IN}: worker 1 lost, ")
-    assert "the others waited " in summary["losses"][0] and summary["arrivals"][0].startswith("4 of 4 workers from ")
 
 
 def test_a_job_without_servers_begins_again_from_its_newest_checkpoint(tmp_path: Path) -> None:

@@ -133,32 +133,6 @@ def test_who_is_behind_takes_the_sums_of_the_lowest_that_has_them() -> None:
     assert worker.push()[1] == [StartSum(now, 0)]
 
 
-def test_a_ring_that_breaks_completes_nothing_until_the_next_one() -> None:
-    worker = in_ring()
-    old = ring(1, 0, 0, 1, 2)
-    worker.push()
-    worker.push()
-    worker.summed(old, 0, False)
-    worker.summed(old, 1, True)
-    assert worker.is_broken and worker.is_held
-    meet(worker, 0, 2)
-    worker.resume(2, 0, 2, ())
-    assert not worker.is_broken
-    worker.summed(old, 1, False)
-    assert not worker.is_broken, "it is late"
-
-
-def test_those_that_stay_make_a_ring_of_their_own_and_release_the_one_before() -> None:
-    worker = in_ring()
-    make_round(worker)
-    meet(worker, 0, 2)
-    old, now = ring(1, 0, 0, 1, 2), ring(1, 1, 0, 2)
-    assert worker.expect(2) == [GiveUp(old), Meet(now, before=old)]
-    worker.push()
-    assert worker.met(now, [1, 1]) == [StartSum(now, 0)]
-    assert worker.ring == now
-
-
 def test_one_that_leaves_is_there_until_all_have_its_last_round() -> None:
     worker = in_ring()
     make_round(worker)
@@ -187,15 +161,3 @@ def test_a_joiner_begins_with_the_round_of_the_state_that_it_has() -> None:
     with pytest.raises(ValueError, match="generation 4 at round 8"):
         worker.resume(4, 8, 2, ())
     assert worker.resume(5, 8, 2, ()) == [GiveUp(now), Meet(ring(5, 8, 2, 3))]
-
-
-def test_others_are_waited_for_while_a_ring_is_made_and_while_a_round_is_open() -> None:
-    worker = RingWorker(0, FIRST)
-    assert not worker.waits
-    worker.push()
-    assert worker.waits
-    worker.freeze()
-    assert not worker.waits, "for the coordinator"
-    meet(worker, 0, 2)
-    worker.resume(1, 0, 2, ())
-    assert worker.waits and worker.others() == {2: ADDRESS[2]}

@@ -119,16 +119,6 @@ def test_a_connection_that_closes_names_who_was_there(worker: Worker) -> None:
 # Its own end.
 
 
-def test_who_has_left_takes_part_in_no_change(worker: Worker, sums: NotedSums) -> None:
-    """The others may be rounds ahead of it, so what it would name is no round to make anew."""
-    worker.others_left([0])
-    assert hear(worker, decision(1, 0)) == [] and not worker.passed, "a decision that is repeated begins no change"
-    assert hear(worker, Freeze(2), decision(2, 9)) == [] and worker.passed
-    assert sums.told == [] and worker.generation == 1
-    worker.depart()
-    assert worker.need_not_stay and worker.last_word(departed=False) == Leave()
-
-
 @pytest.mark.parametrize("made", [0, 1], ids=["of the decision", "and another one"])
 def test_who_has_named_the_round_after_its_last_one_is_lost_so_that_all_hear_of_it(
     worker: Worker, sums: NotedSums, made: int

@@ -196,10 +196,10 @@ class Job:
         self.members[process] = ServerMember(self.control.access(), process, plane, words.put)
         self.members[process].start()
 
-    def work(self, slot: int, incarnation: str = "first", late: bool = False) -> None:
-        process = worker(slot, incarnation)
+    def work(self, slot: int) -> None:
+        process = worker(slot)
         plane, words = self._begin(process)
-        self.members[process] = WorkerMember(self.control.access(), process, plane, self._founders, words.put, late)
+        self.members[process] = WorkerMember(self.control.access(), process, plane, self._founders, words.put)
         self.members[process].start()
 
     def _begin(self, process: Process) -> tuple[Plane, queue.SimpleQueue[Any]]:
@@ -215,14 +215,6 @@ class Job:
         for other, plane in self.planes.items():
             if other != process and "server" in (other.role, process.role):
                 plane.losses.put(PeerFailure(process.role, process.slot))
-
-    def take_in(self, entering: Process, slots: list[int]) -> Planned:
-        """These workers do. The first of them tells who takes part then."""
-        planned = []
-        for member in (self.members[worker(slot)] for slot in slots):
-            wait_for(lambda one=member: entering in one.offered().values(), f"{entering} to be offered", PATIENCE_S)
-            planned.append(member.take_in([entering]))
-        return planned[0]
 
     def close(self) -> None:
         threads = [threading.Thread(target=member.close) for member in self.members.values()]
@@ -302,24 +294,6 @@ def test_a_request_to_leave_arrives_over_later_connections_and_counts_once(tmp_p
         asks.tell(AskLeave(worker(2), 4), keep=True)  # it was refused, and is asked once more
         assert job.told(worker(2)) == LeaveAsked(4)
         assert all(words.empty() for words in job.words.values())
-
-
-def test_a_server_and_a_worker_enter_in_the_places_of_lost_ones(tmp_path: Path) -> None:
-    with running(tmp_path, servers=3) as job:
-        job.lose(server(1))
-        for slot in range(4):
-            job.planes[worker(slot)].hears(("resume", 2, 5, 4, [1]))
-        job.serve(1, "second")
-        job.take_in(server(1, "second"), [0, 1, 2, 3])
-        assert ("use_servers_without", []) in job.planes[worker(1)].told
-        job.lose(worker(2))
-        for slot in (0, 1, 3):
-            job.planes[worker(slot)].hears(("resume", 3, 5, 3, []))
-        newcomer = worker(2, "second")
-        job.work(2, "second", late=True)
-        job.members[newcomer].begin(job.take_in(newcomer, [0, 1, 3]), 70)
-        assert job.planes[newcomer].told == [("meet", [0, 1, 2, 3]), ("enter", 3, 70, 4, [])]
-        assert all(job.words[worker(slot)].empty() for slot in (0, 1, 3)), "they stay"
 
 
 def test_a_server_that_counts_as_lost_hears_of_it_at_once_or_when_it_is_back(tmp_path: Path) -> None:

@@ -9,10 +9,11 @@ from unittest.mock import MagicMock, Mock
 
 import pytest
 
-from dynamix_ps.errors import TrainingError
+from dynamix_ps.errors import PeerLostError, TrainingError
 from dynamix_ps.membership.messages import Process
 from dynamix_ps.messages import Plan
 from tests.unit.worker_hooks.test_arrival import HANDOVER
+from worker_hooks.ending import TrainingEnd
 from worker_hooks.membership.member_process import MemberProcess
 from worker_hooks.membership_changes import MembershipChanges
 from worker_hooks.sampling.sampler import Cursor
@@ -114,3 +115,26 @@ def test_who_comes_late_and_knows_no_arbitrator_says_why() -> None:
     session = Mock(_settings=Mock(arbitrator=None, config=Mock(mode="off")))
     with pytest.raises(TrainingError, match="knows no arbitrator: its cluster file has mode: off, or DYNAMIX_ARBIT"):
         MemberProcess.arrive(session)
+
+
+def test_where_those_that_were_to_stay_are_lost_it_ends_with_an_error() -> None:
+    training = neighbours(rank=2)
+    training.plans.switch.lag, training.now.batch.iteration, training.now.first_due = 0, 5, 5
+    part = changes(training)
+    part.let_go(Mock(present=(0, 1, 2), leaving_ranks=(2,)))
+    with pytest.raises(PeerLostError, match="worker 2 leave the job, and the workers that were to go on are lost"):
+        part.let_go(Mock(present=(2,), leaving_ranks=(2,)))
+
+
+@pytest.mark.parametrize(("ending", "ends"), [((0, 1), True), ((0,), False)])
+def test_a_worker_that_leaves_ends_with_the_others_if_all_of_them_end(
+    ending: tuple[int, ...], ends: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    end = Mock(requested=False, cause="", leaving=True)
+    monkeypatch.setattr("worker_hooks.ending.TERMINATION", end)
+    training = neighbours(rank=2, leads=False)
+    training.session.comm.size, training.session.folder, training.sums.has_local = 3, None, False
+    training.now.sum = Mock(view=Mock(present=(0, 1, 2), ending=True, ending_ranks=ending, saves=False))
+    training.membership.votes.departures.staying.return_value = [0, 1]
+    TrainingEnd(training).end_when_told()
+    assert end.end.called is ends
