@@ -46,10 +46,10 @@ def fault(rank, iteration):
 def test_who_is_stopped_is_lost_and_ends_when_it_goes_on_and_who_is_busy_is_not(comm: str, tmp_path: Path) -> None:
     keys = f"timeouts: {{rpc_s: 1.0, lease_s: {LEASE_S}}}\n"
     story = Story(tmp_path, ITERATIONS, KILL_SERVER + FAULT, keys=keys, comm=comm)
-    job, names = story.launch(), ["server", "2"]
+    job, files = story.launch(), [tmp_path / "stopped-server", tmp_path / "stopped-2"]
     try:
         wait_for(lambda: len(story.sums(0)) > FIRST_IN, "the others to go on without worker 2", 180)
-        stopped = [pid for name in names for pid in json.loads((tmp_path / f"stopped-{name}").read_text())]
+        stopped = [pid for file in files for pid in json.loads(file.read_text())]
         for pid in stopped:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGCONT)

@@ -164,16 +164,6 @@ def test_below_min_workers_those_that_are_left_make_the_rounds_at_hand_and_end_w
     assert told(output, Fence) == S and coordinator.finish is not None
     assert told(say(coordinator, W[1], Join(), 12.0), Finish) == [W[1]], "its connection was made anew"
     assert [type(record) for record in output.records] == [Decided]
-    second, third = (Process("worker", 2, name) for name in ("second", "third"))
-    say(coordinator, second, Join(), 12.1)
-    say(coordinator, LAUNCHER, Suspect(second), 12.2)
-    say(coordinator, third, Join(), 12.3)
-    for worker in W[:2]:
-        say(coordinator, worker, Status(3, 1), 12.4)
-    assert not coordinator.short_of_workers
-    say(coordinator, LAUNCHER, Suspect(third), 12.5)
-    say(coordinator, W[0], Status(4, 1), 12.6)
-    assert told(say(coordinator, W[1], Status(4, 1), 12.6), Finish) == W[:2], "it does not wait once more"
 
 
 def test_without_a_server_it_ends_when_none_joins() -> None:
@@ -193,14 +183,6 @@ def test_who_leaves_is_not_lost() -> None:
     say(coordinator, W[2], Leave())
     assert lost(say(coordinator, LAUNCHER, Suspect(W[2]))) == []
     assert coordinator.change is None
-
-
-def test_a_request_to_leave_reaches_a_member_and_nobody_else() -> None:
-    coordinator = started()
-    assert coordinator.on_message(LAUNCHER, AskLeave(W[1], 1), 1.0).messages == [(W[1], LeaveAsked(1))]
-    coordinator.on_message(W[1], Leave(), 2.0)
-    for gone in (W[1], W[3]):
-        assert coordinator.on_message(LAUNCHER, AskLeave(gone, 2), 3.0).messages == []
 
 
 def test_a_request_to_leave_is_told_again_to_a_member_that_says_hello_again() -> None:

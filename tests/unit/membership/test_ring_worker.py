@@ -144,20 +144,3 @@ def test_one_that_leaves_is_there_until_all_have_its_last_round() -> None:
     assert not worker.departed
     worker.finished(now)
     assert worker.departed
-
-
-def test_a_joiner_begins_with_the_round_of_the_state_that_it_has() -> None:
-    worker = RingWorker(3, None)
-    assert worker.is_held and worker.freeze()[1] == []
-    meet(worker, 0, 2, 3)
-    now = ring(4, 7, 0, 2, 3)
-    assert worker.enter(4, 7, 3, ()) == (8, [Meet(now)]), "it has no sums of round 6"
-    assert worker.push() == (0, [])
-    assert worker.met(now, [7, 7, 7]) == [StartSum(now, 0)]
-    worker.summed(now, 0, True)
-    worker.complete()
-    assert worker.status().first_incomplete == 8
-    meet(worker, 2, 3)
-    with pytest.raises(ValueError, match="generation 4 at round 8"):
-        worker.resume(4, 8, 2, ())
-    assert worker.resume(5, 8, 2, ()) == [GiveUp(now), Meet(ring(5, 8, 2, 3))]

@@ -35,13 +35,6 @@ def test_it_names_the_worker_that_was_in_the_slot() -> None:
     assert server.on_closed(2) == [Tell(Suspect(AGAIN), keep=True)]
 
 
-def test_it_waits_for_members_alone() -> None:
-    server = Server(NotedSums())
-    assert server.waits_for({1}) == NOBODY
-    server.on_message(Fence(1, 0, NOBODY, frozenset(W[:2])))
-    assert server.waits_for({1, 2}) == {W[1]}
-
-
 def test_it_ends_when_the_others_go_on_without_it() -> None:
     server = Server(NotedSums())
     assert server.on_message(Refused(2, "replaced")) == [GoAway("replaced")]

@@ -15,7 +15,6 @@ from dynamix_ps.membership.messages import (
     Entry,
     Finish,
     Freeze,
-    Leave,
     LeaveAsked,
     Process,
     Ready,
@@ -119,20 +118,6 @@ def test_a_connection_that_closes_names_who_was_there(worker: Worker) -> None:
 # Its own end.
 
 
-@pytest.mark.parametrize("made", [0, 1], ids=["of the decision", "and another one"])
-def test_who_has_named_the_round_after_its_last_one_is_lost_so_that_all_hear_of_it(
-    worker: Worker, sums: NotedSums, made: int
-) -> None:
-    """Nobody may count on it without knowing that it is gone. A round after the decision tells all."""
-    hear(worker, Freeze(2), decision(2, 5, [W[3]]))
-    sums.at += made
-    worker.others_left([0])
-    worker.depart()
-    assert worker.need_not_stay is (made == 0)
-    assert worker.last_word(departed=False) == (Leave() if made else Suspect(ME))
-    assert worker.last_word(departed=True) == Leave(), "the others have had it before they were asked"
-
-
 def test_a_newcomer_that_has_not_entered_ends_without_a_word_or_a_checkpoint(late: Worker) -> None:
     """Nobody counts on it, and it has no state."""
     assert hear(late, Finish("too few are left")) == [GoAway("too few are left")]
@@ -156,24 +141,6 @@ def test_those_that_stay_expect_each_other_and_who_leaves_expects_nobody(worker:
     assert sums.told[2:] == [("meet", [0, 1, 2], [1]), ("resume", 2, 5, 2, [])], "others may lack its last round"
     worker.others_left([0])
     assert len(sums.told) == 4
-
-
-def test_who_had_no_state_at_a_decision_is_in_no_round_whatever_was_voted(worker: Worker, sums: NotedSums) -> None:
-    """Who would have given it the state may be lost."""
-    newcomer = AGAIN[W[3]]
-    hear(worker, decision(2, 5, [W[3]], [newcomer]), decision(3, 6, [W[3], W[2]]))
-    assert sorted(worker.take_in([newcomer]).workers) == W[:2]
-
-
-def test_a_worker_votes_for_a_server_when_it_has_met_it(worker: Worker, sums: NotedSums) -> None:
-    hear(worker, *(Enter(Entry(at, AGAIN[one])) for at, one in enumerate((W[3], S[1], W[2]), 1)))
-    assert (list(worker.offered()), worker.not_met()) == ([1], [AGAIN[S[1]]])
-    worker.met(AGAIN[S[1]])
-    assert (list(worker.offered()), worker.not_met()) == ([1, 2, 3], [])
-    hear(worker, decision(2, 5, [S[1], S[2]]))
-    assert worker.known.lost == {1, 2}, "it has no keys by that"
-    worker.take_in([AGAIN[S[1]]])
-    assert ("use_servers_without", [2]) in sums.told
 
 
 def test_a_newcomer_begins_with_the_others_and_names_no_round_that_it_cannot_have(
