@@ -133,6 +133,18 @@ def test_who_is_behind_takes_the_sums_of_the_lowest_that_has_them() -> None:
     assert worker.push()[1] == [StartSum(now, 0)]
 
 
+def test_sums_that_come_in_a_ring_that_was_given_up_do_not_count() -> None:
+    worker = RingWorker(0, FIRST)
+    worker.push()
+    worker.freeze()
+    meet(worker, 0, 1, 2)
+    worker.resume(1, 1, 3, ())
+    now = ring(1, 1, 0, 1, 2)
+    worker.met(now, [0, 1, 1])
+    assert worker.freeze()[1] == [GiveUp(now)]
+    assert worker.spread(now) == [] and worker.is_held and worker.next_part() == 0
+
+
 def test_one_that_leaves_is_there_until_all_have_its_last_round() -> None:
     worker = in_ring()
     make_round(worker)

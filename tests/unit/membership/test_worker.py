@@ -115,6 +115,12 @@ def test_a_connection_that_closes_names_who_was_there(worker: Worker) -> None:
     assert worker.on_closed("worker", 7) == worker.on_closed("scheduler", 0) == []
 
 
+def test_it_waits_for_members_alone_and_for_one_that_leaves_and_is_in_the_ring_of_a_decision(worker: Worker) -> None:
+    worker.others_left([3])
+    hear(worker, decision(2, 5, [W[2], S[1]]))
+    assert worker.waits_for({1, 2, 3}, {0, 1}) == {W[1], W[3], S[0]}
+
+
 # Its own end.
 
 

@@ -6,6 +6,7 @@ import threading
 
 import pytest
 
+from dynamix_ps.comm.ring.group import RingGroup
 from tests.rings import PATIENCE_S, Member, change, job
 
 pytestmark = pytest.mark.timeout(90)
@@ -65,3 +66,20 @@ def test_all_wait_for_each_other_at_the_end() -> None:
         assert other.ring.depart(lambda: False)
         first.join(PATIENCE_S)
         assert found == [True]
+
+
+def test_where_the_one_with_the_store_is_gone_the_others_go_unless_they_are_in_a_change(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It may be lost, and some may need the sums of those that end."""
+    with job(2) as (one, other):
+        founded([one, other])
+        for member in (one, other):
+            member.push(0)
+        assert one.wait() and other.wait()
+        monkeypatch.setattr(RingGroup, "is_finished", lambda group, timeout_s: None)
+        assert one.ring.depart(lambda: False)
+        with other.ring._changed:
+            other.ring._follow(other.ring._worker.depart())
+        other.ring.freeze()
+        assert not other.ring.depart(iter([False, False, True]).__next__)
