@@ -24,7 +24,7 @@ BUSY_IN, SERVER_IN, FIRST_IN, SECOND_IN, ITERATIONS = 10, 15, 20, 30, 40
 # for the end of the first one and of the server.
 FAULT = f"""\
 import ctypes
-def told(name, pids):
+def note(name, pids):
     with open(f"{{name}}.new", "w") as out:
         out.write(json.dumps(pids))
     os.rename(f"{{name}}.new", name)
@@ -32,10 +32,10 @@ def fault(rank, iteration):
     if (rank, iteration) == (1, {BUSY_IN}):
         ctypes.PyDLL(None).sleep({int(2 * LEASE_S)})
     if (rank, iteration) == (1, {SERVER_IN}):
-        told("stopped-server", list(processes("DYNAMIX_ROLE_NAME=server-1")))
+        note("stopped-server", list(processes("DYNAMIX_ROLE_NAME=server-1")))
         kill_server(1, iteration, signal.SIGSTOP)
     if (rank, iteration) in ((2, {FIRST_IN}), (3, {SECOND_IN})):
-        told(f"stopped-{{rank}}", [os.getpid()])
+        note(f"stopped-{{rank}}", [os.getpid()])
         os.kill(os.getpid(), signal.SIGSTOP)
     while rank == 0 and iteration == {SECOND_IN - 1} and not os.path.exists("ended"):
         time.sleep(0.02)

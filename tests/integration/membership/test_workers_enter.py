@@ -208,34 +208,6 @@ def test_where_nobody_can_follow_the_others_wait_for_the_copy(
     story.assert_nothing_left()
 
 
-# The newcomer has a cluster file of its own. The others train until it has been refused.
-OTHER_FILE = """
-if not first:
-    text = open(os.environ["DYNAMIX_CONFIG"]).read().replace("window: 5", "window: 6")
-    os.environ["DYNAMIX_CONFIG"] = os.path.abspath("theirs.yaml")
-    pathlib.Path("theirs.yaml").write_text(text.replace("max: 64", "max: 48"))
-def stepped(present):
-    scheduler.step()
-    time.sleep(PACE_S[len(present) == 4])
-def enough():
-    return "error: the cluster files" in open("runs/latest/logs/worker-2.log").read()
-"""
-
-
-def test_one_with_another_cluster_file_is_refused_and_the_others_go_on(tmp_path: Path) -> None:
-    story = story_of(tmp_path, {2: 30}, "SIGKILL", comm="gloo")
-    story = replace(story, fault=story.fault + OTHER_FILE, elastic=", restarts: 1")
-    ends(story.launch(), 0, limit_s=260)
-    told = (f"cluster.workers[{slot}]: 6 (2 to 64) on worker 0, 6 (2 to 48) on worker 2" for slot in range(4))
-    differ = "; ".join(("window: 5 on worker 0, 6 on worker 2", *told))
-    said = f"error: the cluster files of the workers differ in {differ}; start all workers with the same file"
-    assert (story.record.path / "logs" / "worker-2.log").read_text().count(said) == 1
-    assert len(story.sums(2)) == 30, "it was in no sum"
-    story.check([0, 1, 3], rtol=1e-9)
-    story.check_epochs(1)
-    story.assert_nothing_left()
-
-
 def test_sums_that_travel_in_fewer_bytes_are_followed_bit_by_bit(tmp_path: Path) -> None:
     """Nobody can make them again: what they are is told by those that were in them."""
     story = replace(story_of(tmp_path, {2: 30}, "SIGKILL"), model=PLAIN, wire="int8")

@@ -66,33 +66,3 @@ def test_a_job_grows_from_two_workers_to_four(
     assert summary["losses"] == [] and summary["departures"][0].startswith("3 of 4 workers from iteration ")
     assert [row["state"] for row in summary["per_worker"]] == ["left", *["finished"] * 3, "not there yet"]
     story.assert_nothing_left()
-
-
-ATTACHES_AGAIN = """\
-three = 0
-def fault(rank, iteration): ...
-def stepped(present):
-    global three
-    three += len(present) == 3
-    time.sleep(0.02 if three else 0.3)
-def enough():
-    if three:
-        other = torch.nn.Linear(20, 4)
-        dynamix.attach(other, torch.optim.SGD(other.parameters(), lr=0.1), data)
-    return False
-"""
-
-
-def test_another_attach_after_somebody_came_names_who(tmp_path: Path) -> None:
-    story = Story(tmp_path, None, ATTACHES_AGAIN, min_workers=1, elastic=", max_workers: 3", workers=2)
-    job = story.launch()
-    wait_for(lambda: len(story.sums(0)) > 5 or job.poll() is not None, "two that train", limit_s=120)
-    asking = dynamix("join", "2", cwd=tmp_path)
-    told, _ = asking.communicate(timeout=120)
-    output, _ = job.communicate(timeout=60)
-    assert (asking.returncode, job.returncode) == (0, 4), told + output
-    # And, for who has the sum after others have ended by it: "and worker 0 went".
-    said = "error: attach() takes the 2 workers that the job began with, and since then worker 2 came"
-    for rank in (0, 1, 2):
-        assert said in (tmp_path / "runs" / "latest" / "logs" / f"worker-{rank}.log").read_text()
-    story.assert_nothing_left()

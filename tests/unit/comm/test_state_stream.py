@@ -227,10 +227,3 @@ def test_strangers_who_say_nothing_make_room_for_a_worker(encrypted: bool, monke
         with pytest.raises(BlockingIOError):
             received(silent[-1], 33)
         assert len(listener._strangers) <= peers._MOST_STRANGERS
-
-
-def test_nobody_listens_after_the_end() -> None:
-    with listening() as listener:
-        pass
-    with pytest.raises(PeerLostError, match="no worker of this run answers"):
-        dial(listener.address, TOKEN, within_s=0)

@@ -14,7 +14,6 @@ from dynamix_ps.membership.journal import (
     Joined,
     Left,
     Lost,
-    Members,
     Offered,
     Record,
     as_plain,
@@ -44,13 +43,6 @@ def test_a_record_comes_back_as_it_was(record: Record) -> None:
     assert back == record
     for place in ("address", "state_address"):
         assert getattr(getattr(back, "process", WORKER), place) == getattr(getattr(record, "process", WORKER), place)
-
-
-def test_members_follow_from_the_records() -> None:
-    members = Members(RECORDS[:7])
-    assert (members.workers, members.servers, members.gone) == (set(), {SERVER}, {WORKER})
-    assert (members.generation, members.first_round, members.version) == (1, 0, 1)
-    assert members.founders == {WORKER, SERVER}
 
 
 def test_a_file_gives_back_all_records(tmp_path: Path) -> None:

@@ -30,7 +30,6 @@ from dynamix_ps.membership.messages import (
     Enter,
     Entry,
     Fence,
-    Finish,
     Freeze,
     Leave,
     LeaveAsked,
@@ -325,17 +324,6 @@ def test_who_is_silent_everywhere_is_lost_after_its_lease_and_hears_it_when_it_i
         assert job.told(worker(2)).reason == "worker 2 (first) counts as lost: its lease ran out while others waited"
         job.planes[worker(0)].hears(("resume", 2, 5, 2, []))
         assert job.lost() == [("worker", 2)]
-
-
-def test_too_few_workers_wait_and_then_make_the_rounds_at_hand(tmp_path: Path) -> None:
-    with running(tmp_path, min_workers=4, join_wait_s=0.3) as job:
-        job.lose(worker(2))
-        job.planes[worker(0)].hears(("resume", 2, 5, 3, []))
-        assert isinstance(job.told(worker(0)), Finish)
-        job.control.notes.wait_for("members", workers=[0, 1, 3])
-        notes = [(line["kind"], line.get("workers")) for line in job.control.notes.lines]
-        short = notes.index(("short_of_workers", 3))
-        assert notes[short:] == [("short_of_workers", 3), ("finishing", 3), ("members", [0, 1, 3])]
 
 
 # Without a coordinator.

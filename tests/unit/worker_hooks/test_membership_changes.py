@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 from dataclasses import asdict, replace
 from typing import Any
@@ -109,6 +110,15 @@ def test_who_has_not_done_the_same_does_not_enter(steps: int, sums: int) -> None
     with pytest.raises(TrainingError, match="where they made 800 and 810"):
         part.admit(50)
     training.session.member.begin.assert_not_called()
+
+
+def test_who_has_another_cluster_file_is_refused_before_it_takes_the_state() -> None:
+    training = neighbours(rank=2)
+    training.session.settings.shared = {**HANDOVER.settings, "window": "20"}
+    training.session.member.arrive.return_value = Mock(handover=HANDOVER, or_closed=contextlib.nullcontext)
+    with pytest.raises(TrainingError, match="differ in window: 50 on worker 0, 20 on worker 2; start all"):
+        changes(training).arrive()
+    training.adapter.state.receive.assert_not_called()
 
 
 def test_who_comes_late_and_knows_no_arbitrator_says_why() -> None:
