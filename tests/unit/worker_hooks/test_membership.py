@@ -270,18 +270,6 @@ def test_all_others_hear_of_a_loss_also_from_a_coordinator_that_was_away(tmp_pat
         assert all(job.words[worker(slot)].empty() for slot in (0, 3)), "they stay"
 
 
-def test_a_worker_leaves_with_a_round_and_no_generation_changes(tmp_path: Path) -> None:
-    with running(tmp_path) as job:
-        for slot in range(4):
-            job.members[worker(slot)].others_left([2])
-        job.members[worker(2)].close()
-        job.lose(worker(2))
-        wait_for(lambda: job.control.left == [2], "it to have left", PATIENCE_S)
-        assert job.planes[worker(0)].told[-2:] == [("meet", [0, 1, 3]), ("expect", 3)]
-    assert (sorted(job.control.left), job.control.lost) == ([0, 1, 2, 3], [])
-    assert [line["kind"] for line in job.control.notes.lines] == ["members"]
-
-
 def test_a_request_to_leave_arrives_over_later_connections_and_counts_once(tmp_path: Path) -> None:
     with running(tmp_path) as job, launcher(job) as asks:
         asks.tell(AskLeave(worker(7), 1), keep=True)  # there is none

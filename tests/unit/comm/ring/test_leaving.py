@@ -19,13 +19,9 @@ def leave(leaver: Member, stay: list[Member]) -> None:
         member.ring.expect(len(stay))
 
 
-def founded(members: list[Member]) -> None:
-    change(1, members)
-
-
 def test_one_that_leaves_stays_until_all_have_its_last_round() -> None:
     with job() as (one, leaver, other):
-        founded([one, leaver, other])
+        change(1, [one, leaver, other])
         for member in (one, leaver, other):
             member.push(0)
         assert one.wait() and leaver.wait() and other.wait()
@@ -39,7 +35,7 @@ def test_one_that_leaves_stays_until_all_have_its_last_round() -> None:
 
 def test_a_worker_leaves_with_a_round_and_the_others_go_on() -> None:
     with job() as (leaver, one, other):
-        founded([leaver, one, other])
+        change(1, [leaver, one, other])
         for member in (leaver, one, other):
             member.push(0)
         assert leaver.wait() and one.wait() and other.wait() and one.sum() == 111
@@ -56,7 +52,7 @@ def test_a_worker_leaves_with_a_round_and_the_others_go_on() -> None:
 
 def test_all_wait_for_each_other_at_the_end() -> None:
     with job(2) as (one, other):
-        founded([one, other])
+        change(1, [one, other])
         for member in (one, other):
             member.push(0)
         assert one.wait() and other.wait()
@@ -73,7 +69,7 @@ def test_where_the_one_with_the_store_is_gone_the_others_go_unless_they_are_in_a
 ) -> None:
     """It may be lost, and some may need the sums of those that end."""
     with job(2) as (one, other):
-        founded([one, other])
+        change(1, [one, other])
         for member in (one, other):
             member.push(0)
         assert one.wait() and other.wait()
