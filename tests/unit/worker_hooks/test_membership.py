@@ -99,7 +99,6 @@ class Control:
     def __init__(self, folder: Path, settings: MembershipSettings) -> None:
         self.settings, self.records, self.notes = settings, Records(), Notes()
         self.lost: list[int] = []
-        self.left: list[int] = []
         self.shown = Shown()
         self._folder, self.port = folder, 0
         self.start()
@@ -113,7 +112,7 @@ class Control:
     async def _serve(self, ready: threading.Event) -> None:
         self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
         coordinator = Coordinator(self.settings, list(self.records))
-        tell = self.lost.append, self.left.append
+        tell = self.lost.append, lambda slot: None
         coordination = Coordination(coordinator, self.records, self.notes, *tell, self.shown)
         arbitrator = Bench(self._folder, Scripted()).arbitrator
         server = RpcServer(arbitrator, RUN, TOKEN, self.settings.workers, coordinator=coordination)
