@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import json
-import subprocess
 from pathlib import Path
-from typing import Any
 
 import pytest
-import torch
 
 from dynamix_ps.run_record.run_folder import RunFolder
 from tests.integration.membership.elastic_story import KILL_SERVER, Story
-from tests.integration.training.replay import replayed
-from tests.launching import assert_nothing_left, run_id_in
+from tests.launching import assert_nothing_left, ends, run_id_in
 
 pytestmark = pytest.mark.timeout(240)
 
@@ -23,17 +19,6 @@ TWO_LOST = f"""\
 def fault(rank, iteration):
     if rank in LOST and iteration == {LOST_IN} and os.environ.get("DYNAMIX_RESUME") is None:
         os.kill(os.getpid(), signal.SIGKILL)
-"""
-ONE_LOST = f"""\
-def fault(rank, iteration):
-    if rank == 1 and iteration == {LOST_IN} and os.environ["DYNAMIX_STARTS"] == "0":
-        os.kill(os.getpid(), signal.SIGKILL)
-    if iteration > {LOST_IN} and lacks_one:
-        time.sleep(0.2)  # it follows the others before it enters, and is to do so before the end
-lacks_one = False
-def stepped(present):
-    global lacks_one
-    lacks_one = len(present) < 4
 """
 ALL_SERVERS_LOST = (
     KILL_SERVER
@@ -48,30 +33,6 @@ def fault(rank, iteration):
 )
 
 
-def ended(job: subprocess.Popen[str], exit_code: int) -> str:
-    """Wait until it ends, with this code; return its output."""
-    try:
-        output, _ = job.communicate(timeout=100)
-    except subprocess.TimeoutExpired:
-        job.terminate()
-        output, _ = job.communicate(timeout=60)
-        pytest.fail(f"the job has not ended:\n{output}")
-    assert job.returncode == exit_code, output
-    return output
-
-
-def newest(story: Story) -> tuple[RunFolder, dict[str, Any]]:
-    """The last run, of which nothing is left but its folder, and its summary."""
-    story.assert_nothing_left()
-    return story.record, story.summary()
-
-
-def check_one_process(story: Story, sums: list[dict[str, Any]], rank: int) -> None:
-    """The weights of this worker are those of one process with these samples and rates."""
-    for found, expected in zip(story.weights(rank), replayed(story.model, sums), strict=True):
-        assert torch.allclose(found, expected, rtol=1e-5, atol=1e-6), (found - expected).abs().max()
-
-
 @pytest.mark.parametrize(("comm", "left"), [("byteps", [1, 2]), ("gloo", [0, 2])])
 def test_too_few_end_with_a_checkpoint_from_which_others_go_on_exactly(
     comm: str, left: list[int], tmp_path: Path
@@ -79,8 +40,9 @@ def test_too_few_end_with_a_checkpoint_from_which_others_go_on_exactly(
     """Over BytePS the one that leads is lost, and another one saves."""
     fault, keys = TWO_LOST.replace("LOST", f"{sorted({0, 1, 2, 3} - set(left))}"), "checkpoint_every: 1000\n"
     story = Story(tmp_path, ITERATIONS, fault, min_workers=3, keys=keys, comm=comm, elastic=", join_wait_s: 1.0")
-    output = ended(story.launch(), 4)
-    folder, summary = newest(story)
+    output = ends(story.launch(), 4, limit_s=100)
+    story.assert_nothing_left()
+    folder, summary = story.record, story.summary()
     before = story.sums(left[0])
     last, waited = len(before), ", and none came within 1 s"
     too_few = "2 workers are left, elastic.min_workers is 3"
@@ -95,36 +57,21 @@ def test_too_few_end_with_a_checkpoint_from_which_others_go_on_exactly(
 
     checkpoint = folder.newest_checkpoint()
     assert checkpoint is not None
-    ended(story.launch_again("--resume", str(checkpoint)), 0)
+    ends(story.launch_again("--resume", str(checkpoint)), 0, limit_s=100)
     after = story.sums(left[0])
     assert len(before) + len(after) == ITERATIONS, "no step is lost or repeated"
-    check_one_process(story, before + after, left[0])
-    newest(story)
-
-
-@pytest.mark.parametrize("comm", ["byteps", "gloo"])
-def test_one_that_comes_in_time_ends_the_wait(comm: str, tmp_path: Path) -> None:
-    elastic = ", restarts: 1, join_wait_s: 100.0"
-    story = Story(tmp_path, ITERATIONS, ONE_LOST, min_workers=4, elastic=elastic, comm=comm)
-    output = ended(story.launch(), 0)
-    present = [len(one["present"]) for one in story.sums(0)]
-    short = present.count(3)
-    assert present == [4] * LOST_IN + [3] * short + [4] * (ITERATIONS - LOST_IN - short)
-    assert 1 <= short < ITERATIONS - LOST_IN
-    assert "3 workers are left, elastic.min_workers is 4: they wait up to 100 s" in output
-    story.check([0, 1, 2, 3])
-    _, summary = newest(story)
-    assert summary["losses"][0].startswith(f"3 of 4 workers from iteration {LOST_IN}: worker 1 lost, ")
-    assert "the others waited " in summary["losses"][0] and summary["arrivals"][0].startswith("4 of 4 workers from ")
+    story.check([left[0]], sums=before + after)
+    story.assert_nothing_left()
 
 
 def test_a_job_without_servers_begins_again_from_its_newest_checkpoint(tmp_path: Path) -> None:
     keys = f"checkpoint_every: {SAVED_EVERY}\n"
     story = Story(tmp_path, ITERATIONS, ALL_SERVERS_LOST, keys=keys, elastic=", restarts: 1")
-    output = ended(story.launch(), 0)
+    output = ends(story.launch(), 0, limit_s=100)
     first, second = sorted((tmp_path / "runs").glob("t-*"), key=lambda path: path.stat().st_mtime)
     assert_nothing_left(run_id_in(first.name))
-    folder, summary = newest(story)
+    story.assert_nothing_left()
+    folder, summary = story.record, story.summary()
     assert folder.path == second
     checkpoint = first / "checkpoints" / "last.pt"
     assert json.loads(RunFolder(first).summary_json.read_text())["reason"].endswith("; no server is left")
@@ -134,4 +81,4 @@ def test_a_job_without_servers_begins_again_from_its_newest_checkpoint(tmp_path:
     before = [json.loads(line) for line in (tmp_path / "before.jsonl").read_text().splitlines()][:saved]
     after = story.sums(0)
     assert len(after) == ITERATIONS - saved
-    check_one_process(story, before + after, 0)
+    story.check([0], sums=before + after)

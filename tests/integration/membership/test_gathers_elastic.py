@@ -37,11 +37,16 @@ def test_one_leaves_and_comes_back(tmp_path: Path, comm: str) -> None:
     join_when_left(tmp_path, job, "worker 2 has entered; 4 workers go on from iteration ")
     ends(job, 0, limit_s=100)
     story.check([1, 0, 2, 3], rtol=1e-9)
+    story.check_epochs(1)
+    summary = story.summary()
+    assert summary["reason"] == "all workers finished"
+    assert summary["losses"] == [] and len(summary["departures"]) == len(summary["arrivals"]) == 1
     story.assert_nothing_left()
 
 
-@pytest.mark.parametrize("comm", ["byteps", "gloo"])
-@pytest.mark.parametrize("at_first", [None, (2, 30)], ids=["after the rows", "before them"])
+@pytest.mark.parametrize(
+    ("comm", "at_first"), [("byteps", None), ("gloo", (2, 30))], ids=["byteps, after the rows", "gloo, before them"]
+)
 def test_who_is_lost_with_rows_ends_the_job(tmp_path: Path, comm: str, at_first: tuple[int, int] | None) -> None:
     killed = {2: 30} if at_first is None else {2: 10**6}
     story = gathering(replace(story_of(tmp_path, killed, "SIGKILL", comm=comm), elastic=""), at_first)

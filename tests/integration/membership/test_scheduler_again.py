@@ -1,7 +1,4 @@
-"""The scheduler of real BytePS processes is killed and started again: sums, newcomers and the end do not notice.
-
-Every round is made at a word of the test, so nothing depends on time.
-"""
+"""The scheduler of real BytePS processes is killed and started again: sums, newcomers and the end do not notice."""
 
 from __future__ import annotations
 
@@ -11,7 +8,7 @@ import signal
 import psutil
 import pytest
 
-from tests.integration.membership.test_late_workers import PATIENCE_S, Job, job
+from tests.integration.membership.byteps_processes import PATIENCE_S, Job, job
 from tests.launching import wait_for
 
 pytestmark = pytest.mark.timeout(180)
@@ -19,40 +16,8 @@ pytestmark = pytest.mark.timeout(180)
 EVERYBODY = [0, 1, 2]
 
 
-def end(one: Job, *lost: str) -> None:
-    """All that are left end in order."""
-    one.tell(EVERYBODY, "end")
-    for process in one.processes.values():
-        process.join(PATIENCE_S)
-    codes = {name: process.exitcode for name, process in one.processes.items() if name not in lost}
-    assert codes == dict.fromkeys(codes, 0)
-
-
-def test_sums_go_on_without_it_and_the_one_in_its_place_ends_the_job() -> None:
-    with job() as one:
-        one.round(EVERYBODY)
-        for _ in range(2):
-            one.kill_scheduler()
-            one.round(EVERYBODY)
-            one.start_scheduler()
-            one.round(EVERYBODY)
-        end(one)
-
-
-def test_it_comes_when_all_others_wait_for_it_to_end() -> None:
-    with job() as one:
-        one.round(EVERYBODY)
-        one.kill_scheduler()
-        one.say(EVERYBODY, "end")
-        one.start_scheduler()
-        assert [one.hears(rank) for rank in EVERYBODY] == [None] * len(EVERYBODY)
-        for process in one.processes.values():
-            process.join(PATIENCE_S)
-        assert {name: process.exitcode for name, process in one.processes.items()} == dict.fromkeys(one.processes, 0)
-
-
-def test_newcomers_that_come_before_it_wait_for_it() -> None:
-    """A worker and a server, in places of which it knows nothing."""
+def test_newcomers_wait_for_it_and_are_told_of_all_and_sums_go_on_without_it() -> None:
+    """A worker and a server come in places of which it knows nothing. The place of the worker is taken once more."""
     with job() as one:
         one.round(EVERYBODY)
         one.kill(1, left=[0, 2])
@@ -67,14 +32,22 @@ def test_newcomers_that_come_before_it_wait_for_it() -> None:
         one.admit(1, others=[0, 2])
         one.round(EVERYBODY)
         one.admit_server(1, EVERYBODY)
-        one.round(EVERYBODY)
         one.kill_server(0, left=EVERYBODY)  # what comes is summed by the newcomer alone
         one.round(EVERYBODY)
-        end(one, "server-0")
+        one.kill_scheduler()
+        one.round(EVERYBODY)
+        one.start_scheduler()
+        one.kill(1, left=[0, 2], hear=())  # the scheduler may not know it yet
+        one.start_worker(1, starts=2)
+        one.expect_ready([1])
+        one.round([0, 2])
+        one.admit(1, others=[0, 2])
+        one.round(EVERYBODY)
+        one.ends(EVERYBODY)
 
 
-def test_newcomers_that_come_before_all_others_wait_for_these() -> None:
-    """Servers are stopped, so it hears of the workers alone at first."""
+def test_newcomers_that_come_before_all_others_wait_for_these_and_it_waits_for_one_that_is_stopped() -> None:
+    """Servers are stopped, so it hears of the workers alone at first. At the end a worker does not speak for itself."""
     with job() as one:
         one.round(EVERYBODY)
         one.kill(1, left=[0, 2])
@@ -92,7 +65,15 @@ def test_newcomers_that_come_before_all_others_wait_for_these() -> None:
         one.round([0, 2])
         one.admit(1, others=[0, 2])
         one.round(EVERYBODY)
-        end(one)
+        stopped = one.processes["worker-2"].pid
+        os.kill(stopped, signal.SIGSTOP)
+        one.kill_scheduler()
+        one.start_scheduler()
+        one.say([0, 1], "end")
+        os.kill(stopped, signal.SIGCONT)
+        one.say([2], "end")
+        assert [one.hears(rank) for rank in EVERYBODY] == [None] * len(EVERYBODY)
+        one.ended()
 
 
 def await_connection(one: Job, name: str, other: str) -> None:
@@ -106,46 +87,13 @@ def await_connection(one: Job, name: str, other: str) -> None:
     wait_for(is_connected, f"a connection of {name} to {other}", PATIENCE_S)
 
 
-def test_one_that_was_lost_meanwhile_is_not_waited_for() -> None:
+def test_it_comes_when_all_others_wait_for_it_to_end_and_one_was_lost_meanwhile() -> None:
     with job() as one:
         one.round(EVERYBODY)
         one.kill_scheduler()
         one.kill(2, left=[0, 1], hear=())
         one.round([0, 1])
-        one.start_scheduler()
-        one.round([0, 1])
-        one.tell([0, 1], "end")
-        for process in one.processes.values():
-            process.join(PATIENCE_S)
-        del one.processes["worker-2"]
-        assert {name: process.exitcode for name, process in one.processes.items()} == dict.fromkeys(one.processes, 0)
-
-
-def test_one_that_is_stopped_meanwhile_is_waited_for() -> None:
-    """It does not speak for itself before the end; the others have told of it."""
-    with job() as one:
-        one.round(EVERYBODY)
-        stopped = one.processes["worker-2"].pid
-        os.kill(stopped, signal.SIGSTOP)
-        one.kill_scheduler()
-        one.start_scheduler()
         one.say([0, 1], "end")
-        os.kill(stopped, signal.SIGCONT)
-        one.say([2], "end")
-        assert [one.hears(rank) for rank in EVERYBODY] == [None] * len(EVERYBODY)
-
-
-def test_one_that_comes_is_told_of_all_and_all_of_it() -> None:
-    """Its place is taken again after another loss of the scheduler."""
-    with job() as one:
-        one.round(EVERYBODY)
-        for starts in (1, 2):
-            one.kill_scheduler()
-            one.start_scheduler()
-            one.kill(1, left=[0, 2], hear=())  # the scheduler may not know it yet
-            one.start_worker(1, starts=starts)
-            one.expect_ready([1])
-            one.round([0, 2])
-            one.admit(1, others=[0, 2])
-            one.round(EVERYBODY)
-        end(one)
+        one.start_scheduler()
+        assert [one.hears(rank) for rank in (0, 1)] == [None] * 2
+        one.ended()

@@ -19,6 +19,7 @@ from dynamix_ps.comm.peers import PeerListener, dial
 from dynamix_ps.comm.state_stream import receive_state
 from dynamix_ps.errors import PeerLostError, TrainingError
 from dynamix_ps.launch.roles.authority import Authority
+from tests.launching import wait_for
 
 HOST, TOKEN = "127.0.0.1", "secret"
 PATIENCE_S = 20.0
@@ -45,13 +46,6 @@ def following(certificates: Certificates | None = None) -> Iterator[tuple[SumGiv
         giver.close()
         connection.close()
         listener.close()
-
-
-def wait_for(what: Callable[[], object]) -> None:
-    until_s = time.monotonic() + PATIENCE_S
-    while not what():
-        assert time.monotonic() < until_s, "it does not happen"
-        time.sleep(0.005)
 
 
 def give(giver: SumGiver, number: int, values: np.ndarray) -> None:
@@ -95,7 +89,7 @@ def test_it_may_enter_when_it_has_caught_up() -> None:
                 taken(taker, 0, 3)
                 taker.note()
             rounds(1)
-            wait_for(lambda: giver._taken == before + count)
+            wait_for(lambda: giver._taken == before + count, "it to happen")
 
         assert not giver.is_ready, "it may still be restoring the state"
         rounds(5)
@@ -117,15 +111,6 @@ def test_who_never_catches_up_enters_and_is_waited_for(caplog: pytest.LogCapture
         assert [taken(taker, number, MOST_BYTES)[0] for number in range(8)] == list(range(8)), "nothing is left out"
 
 
-def test_sums_that_it_has_got_are_kept_no_more() -> None:
-    with following() as (giver, taker):
-        for number in range(8):
-            give(giver, number, np.full(300, float(number)))
-            taken(taker, number, 300)
-            wait_for(lambda: not giver._kept_bytes)
-        assert not giver.is_ready
-
-
 def test_nobody_waits_for_it() -> None:
     """What is given returns at once, whatever the newcomer does."""
     with following() as (giver, _):
@@ -143,7 +128,7 @@ def test_a_newcomer_that_is_gone_is_held_up_for_nobody(caplog: pytest.LogCapture
             give(giver, 0, np.zeros(1000))
             return giver.is_over
 
-        wait_for(is_over)
+        wait_for(is_over, "its end to be seen")
         assert giver.is_ready and "follows no more" in caplog.text
         give(giver, 0, np.zeros(1000))
         giver.note({})
@@ -155,7 +140,7 @@ def test_one_that_cannot_be_reached_is_gone() -> None:
         raise PeerLostError("nobody listens there")
 
     giver = SumGiver("worker 2", connect, (), MOST_BYTES)  # type: ignore[arg-type]
-    wait_for(lambda: giver.is_over)
+    wait_for(lambda: giver.is_over, "it to happen")
     assert giver.is_ready
 
 

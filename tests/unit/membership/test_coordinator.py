@@ -10,8 +10,6 @@ from dynamix_ps.membership.journal import Decided, Finished, Joined, Lost
 from dynamix_ps.membership.messages import (
     AskLeave,
     Ended,
-    Enter,
-    Entry,
     Fence,
     Fenced,
     Finish,
@@ -20,7 +18,6 @@ from dynamix_ps.membership.messages import (
     Leave,
     LeaveAsked,
     Process,
-    Ready,
     Refused,
     Resume,
     Status,
@@ -118,39 +115,12 @@ def test_a_silent_server_is_lost_if_a_worker_waits_for_it_and_another_one_is_lef
     assert lost(say(coordinator, LAUNCHER, Suspect(S[1]))) == [S[1]]
 
 
-def test_of_two_silent_servers_one_is_lost() -> None:
-    coordinator = started()
-    say(coordinator, W[0], Waiting(frozenset(S)), 0.0)
-    assert lost_until(coordinator, 20.0, heard=W[:3]) == [S[0]]
-
-
 def test_a_coordinator_that_was_stopped_itself_evicts_nobody() -> None:
     coordinator = started()
     say(coordinator, S[0], Waiting(frozenset({W[1]})), 0.0)
     assert lost(coordinator.on_time(100.0)) == []
     assert lost_until(coordinator, 100.5, heard=()) == []
     assert lost_until(coordinator, 103.0, heard=(W[0], W[2], *S)) == [W[1]]
-
-
-def test_who_is_waited_for_and_heard_stays() -> None:
-    coordinator = started()
-    say(coordinator, S[0], Waiting(frozenset({W[1]})), 0.0)
-    assert lost_until(coordinator, 10.0, heard=(W[1],)) == []
-    say(coordinator, S[0], Waiting(frozenset()), 10.5)
-    assert lost_until(coordinator, 20.0, heard=()) == []
-
-
-def test_a_server_that_comes_back_waits_for_nobody_until_it_says_so_again() -> None:
-    coordinator = started()
-    say(coordinator, S[0], Waiting(frozenset({W[1]})), 0.0)
-    say(coordinator, S[0], Join(), 0.5)
-    assert lost_until(coordinator, 10.0, heard=(W[0], W[2], *S)) == []
-
-
-def test_who_is_lost_is_told_so_as_it_may_live() -> None:
-    coordinator = started()
-    refused = say(coordinator, LAUNCHER, Suspect(W[1])).messages[0]
-    assert refused == (W[1], Refused(1, f"{W[1]} counts as lost: it has exited"))
 
 
 def test_a_change_goes_through_freeze_fence_and_resume() -> None:
@@ -169,58 +139,16 @@ def test_a_change_goes_through_freeze_fence_and_resume() -> None:
     assert resume[0][1] == Resume(2, 5, frozenset({W[2]}), frozenset(), frozenset((*W[:3], *S)))
 
 
-def test_a_lost_incarnation_is_refused_and_another_one_is_offered() -> None:
-    coordinator = started()
-    say(coordinator, LAUNCHER, Suspect(W[2]))
-    decide(coordinator, [1, 1])
-    assert told(say(coordinator, W[2], Join()), Refused) == [W[2]]
-    again = Process("worker", 2, "second")
-    assert told(say(coordinator, again, Join()), Resume) == [again]
-    assert coordinator.members.entries[-1].process == again
-
-
 def test_a_new_incarnation_is_proof_that_the_one_before_is_lost() -> None:
     coordinator = started()
     output = say(coordinator, Process("worker", 2, "second"), Join())
     assert lost(output) == [W[2]]
 
 
-def test_a_server_that_comes_is_offered_when_it_has_the_fence() -> None:
-    coordinator, again = started(), Process("server", 0, "second")
-    say(coordinator, LAUNCHER, Suspect(S[0]))
-    decide(coordinator, [1, 1, 1])
-    assert told(say(coordinator, again, Join()), Fence) == [again]
-    fenced = say(coordinator, again, Fenced(coordinator.members.generation))
-    assert fenced.messages == [(worker, Enter(Entry(1, again))) for worker in W[:3]]
-    assert say(coordinator, again, Fenced(coordinator.members.generation)).messages == [], "once"
-
-
-def test_a_server_that_comes_in_a_change_is_offered_after_it() -> None:
-    """Not all workers may have met it, so it has no keys by the decision alone."""
-    coordinator, again = started(), Process("server", 0, "second")
-    say(coordinator, LAUNCHER, Suspect(S[0]))
-    say(coordinator, again, Join())
-    resumes = [message for _, message in decide(coordinator, [1, 1, 1]).messages]
-    (resume,) = set(resumes)
-    assert isinstance(resume, Resume) and resume.entries == (Entry(1, again),)
-    assert again not in resume.founders
-
-
 def test_a_slot_beyond_the_last_is_refused() -> None:
     output = say(started(max_workers=3), W[3], Join())
     assert told(output, Refused) == [W[3]]
     assert not any(isinstance(record, Joined) for record in output.records)
-
-
-def test_below_min_workers_it_waits_for_one_that_joins() -> None:
-    coordinator = started(min_workers=3)
-    say(coordinator, LAUNCHER, Suspect(W[2]))
-    for worker in W[:2]:
-        assert told(say(coordinator, worker, Status(2, 1)), Fence) == []
-    assert told(say(coordinator, W[3], Join(), 5.0), Fence) == S
-    for server in S:
-        say(coordinator, server, Fenced(2), 5.0)
-    assert coordinator.change is None and coordinator.training == set(W[:2]), "the newcomer has no state yet"
 
 
 def test_below_min_workers_those_that_are_left_make_the_rounds_at_hand_and_end_when_nobody_joins() -> None:
@@ -236,29 +164,6 @@ def test_below_min_workers_those_that_are_left_make_the_rounds_at_hand_and_end_w
     assert told(output, Fence) == S and coordinator.finish is not None
     assert told(say(coordinator, W[1], Join(), 12.0), Finish) == [W[1]], "its connection was made anew"
     assert [type(record) for record in output.records] == [Decided]
-    second, third = (Process("worker", 2, name) for name in ("second", "third"))
-    say(coordinator, second, Join(), 12.1)
-    say(coordinator, LAUNCHER, Suspect(second), 12.2)
-    say(coordinator, third, Join(), 12.3)
-    for worker in W[:2]:
-        say(coordinator, worker, Status(3, 1), 12.4)
-    assert not coordinator.short_of_workers
-    say(coordinator, LAUNCHER, Suspect(third), 12.5)
-    say(coordinator, W[0], Status(4, 1), 12.6)
-    assert told(say(coordinator, W[1], Status(4, 1), 12.6), Finish) == W[:2], "it does not wait once more"
-
-
-def test_one_that_joins_and_is_lost_begins_the_wait_anew() -> None:
-    coordinator = started(min_workers=3)
-    say(coordinator, LAUNCHER, Suspect(W[2]), 1.0)
-    for worker in W[:2]:
-        say(coordinator, worker, Status(2, 1), 1.0)
-    say(coordinator, W[3], Join(), 9.0)
-    say(coordinator, LAUNCHER, Suspect(W[3]), 10.0)
-    for worker in W[:2]:
-        say(coordinator, worker, Status(3, 1), 10.0)
-    assert told(coordinator.on_time(15.0), Finish) == []
-    assert told(coordinator.on_time(20.5), Finish) == W[:2]
 
 
 def test_without_a_server_it_ends_when_none_joins() -> None:
@@ -273,36 +178,11 @@ def test_without_a_server_it_ends_when_none_joins() -> None:
     assert [type(record) for record in output.records] == [Finished]
 
 
-def test_without_a_worker_that_has_the_state_the_job_ends() -> None:
-    coordinator = started()
-    newcomer = W[3]
-    say(coordinator, newcomer, Join())
-    for worker in W[:3]:
-        say(coordinator, LAUNCHER, Suspect(worker))
-    assert newcomer in told(say(coordinator, newcomer, Status(coordinator.members.generation, None)), Ended)
-
-
 def test_who_leaves_is_not_lost() -> None:
     coordinator = started()
     say(coordinator, W[2], Leave())
     assert lost(say(coordinator, LAUNCHER, Suspect(W[2]))) == []
     assert coordinator.change is None
-
-
-def test_a_request_to_leave_reaches_a_member_and_nobody_else() -> None:
-    coordinator = started()
-    assert coordinator.on_message(LAUNCHER, AskLeave(W[1], 1), 1.0).messages == [(W[1], LeaveAsked(1))]
-    coordinator.on_message(W[1], Leave(), 2.0)
-    for gone in (W[1], W[3]):
-        assert coordinator.on_message(LAUNCHER, AskLeave(gone, 2), 3.0).messages == []
-
-
-def test_a_request_to_leave_waits_for_a_worker_that_the_launcher_knows_first() -> None:
-    """Such as after a restart of the coordinator, which has heard of no worker yet."""
-    coordinator = started()
-    newcomer = Process("worker", W[1].slot, "another")
-    assert told(say(coordinator, LAUNCHER, AskLeave(newcomer, 1)), LeaveAsked) == []
-    assert told(say(coordinator, newcomer, Join()), LeaveAsked) == [newcomer]
 
 
 def test_a_request_to_leave_is_told_again_to_a_member_that_says_hello_again() -> None:
@@ -316,32 +196,3 @@ def test_a_request_to_leave_is_told_again_to_a_member_that_says_hello_again() ->
     assert told(say(coordinator, LAUNCHER, AskLeave(W[1], 3)), LeaveAsked) == [W[1]], "the first was refused"
     say(coordinator, W[1], Leave())
     assert told(say(coordinator, W[1], Join()), LeaveAsked) == []
-
-
-def test_when_the_last_worker_with_the_state_leaves_newcomers_are_told_that_the_job_is_over() -> None:
-    coordinator, newcomer = started(), W[3]
-    say(coordinator, newcomer, Join())
-    for worker in W[:2]:
-        assert told(say(coordinator, worker, Leave()), Ended) == []
-    assert told(say(coordinator, W[2], Leave()), Ended) == [*S, newcomer]
-    late = Process("worker", 1, "late")
-    assert told(say(coordinator, late, Join()), Ended) == [late]
-
-
-def test_who_has_taken_the_state_goes_on_alone() -> None:
-    coordinator, newcomer = started(), W[3]
-    say(coordinator, newcomer, Join())
-    say(coordinator, newcomer, Ready())
-    assert [told(say(coordinator, worker, Leave()), Ended) for worker in W[:3]] == [[], [], []]
-    assert told(say(coordinator, newcomer, Leave()), Ended) == S
-
-
-def test_when_the_last_workers_with_the_state_leave_in_a_change_newcomers_are_told_that_the_job_is_over() -> None:
-    for answers_first in (True, False):
-        coordinator, newcomer = started(), W[3]
-        say(coordinator, newcomer, Join())
-        say(coordinator, LAUNCHER, Suspect(W[2]))
-        messages: list[tuple[Process, ToCoordinator]] = [(W[0], Leave()), (W[1], Leave())]
-        messages.insert(0 if answers_first else 2, (newcomer, Status(coordinator.members.generation, None)))
-        outputs = [say(coordinator, *each) for each in messages]
-        assert [told(output, Ended) for output in outputs] == [[], [], [*S, newcomer]]

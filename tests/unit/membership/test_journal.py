@@ -14,7 +14,6 @@ from dynamix_ps.membership.journal import (
     Joined,
     Left,
     Lost,
-    Members,
     Offered,
     Record,
     as_plain,
@@ -46,29 +45,12 @@ def test_a_record_comes_back_as_it_was(record: Record) -> None:
         assert getattr(getattr(back, "process", WORKER), place) == getattr(getattr(record, "process", WORKER), place)
 
 
-def test_members_follow_from_the_records() -> None:
-    members = Members(RECORDS[:7])
-    assert (members.workers, members.servers, members.gone) == (set(), {SERVER}, {WORKER})
-    assert (members.generation, members.first_round, members.version) == (1, 0, 1)
-    assert members.founders == {WORKER, SERVER}
-
-
-def test_a_file_gives_back_all_records(tmp_path: Path) -> None:
-    journal = JournalFile(tmp_path / "members.jsonl")
-    journal.append(RECORDS[:3])
-    journal.append(())
-    journal.append(RECORDS[3:])
-    journal.close()
-    again = JournalFile(tmp_path / "members.jsonl")
-    assert again.records == RECORDS
-    again.close()
-
-
 @pytest.mark.parametrize("cut", [1, 20, 60])
 def test_a_decision_that_was_cut_off_is_not_there_at_all(tmp_path: Path, cut: int) -> None:
     file = tmp_path / "members.jsonl"
     journal = JournalFile(file)
     journal.append(RECORDS[:3])
+    journal.append(())
     size = file.stat().st_size
     journal.append(RECORDS[3:5])
     journal.close()

@@ -42,16 +42,6 @@ def test_who_is_followed_decides_and_the_leader_for_those_that_follow_nobody(
     assert list(one.may_be_voted_in(OFFERED, 0, leads)) == versions
 
 
-def test_what_was_voted_in_stays_voted_in() -> None:
-    assert list(newcomers().may_be_voted_in(OFFERED, 2, leads=True)) == [1, 2]
-
-
-def test_new_workers_that_follow_nobody_begin_to_follow() -> None:
-    assert newcomers().unfollowing(OFFERED, 0) == [FIRST, SECOND]
-    assert newcomers().unfollowing(OFFERED, 1) == [SECOND]
-    assert newcomers({FIRST: Gives(False)}, (SECOND,)).unfollowing(OFFERED, 0) == []
-
-
 @pytest.mark.parametrize("leads", [False, True])
 def test_each_that_enters_gets_what_it_lacks_of_one_worker(leads: bool) -> None:
     """Of whom it follows, and of the leader if it follows nobody: whom it followed is gone."""

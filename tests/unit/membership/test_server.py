@@ -8,7 +8,6 @@ from dynamix_ps.membership.server import Server
 from tests.unit.membership.sums import NotedSums
 
 W = [Process("worker", slot, "first") for slot in range(3)]
-AGAIN = Process("worker", 2, "second")
 NOBODY: frozenset[Process] = frozenset()
 
 
@@ -24,25 +23,11 @@ def test_it_drops_sums_once_per_decision_and_confirms_each_time() -> None:
     assert sums.told == [("fence", 2, 5)]
 
 
-def test_it_names_the_worker_that_was_in_the_slot() -> None:
-    server = Server(NotedSums())
-    assert server.on_closed(2) == [Tell(Suspect(Process("worker", 2, "")))], "once: whoever is there before the fence"
-    server.on_message(Fence(1, 0, NOBODY, frozenset(W)))
-    assert server.on_closed(2) == [Tell(Suspect(W[2]), keep=True)]
-    server.on_message(Fence(2, 5, frozenset({W[2]}), frozenset(W[:2])))
-    assert server.on_closed(2) == [], "its loss is decided"
-    server.on_message(Fence(2, 5, frozenset({W[2]}), frozenset({*W[:2], AGAIN})))
-    assert server.on_closed(2) == [Tell(Suspect(AGAIN), keep=True)]
-
-
-def test_it_waits_for_members_alone() -> None:
-    server = Server(NotedSums())
-    assert server.waits_for({1}) == NOBODY
-    server.on_message(Fence(1, 0, NOBODY, frozenset(W[:2])))
-    assert server.waits_for({1, 2}) == {W[1]}
-
-
 def test_it_ends_when_the_others_go_on_without_it() -> None:
     server = Server(NotedSums())
     assert server.on_message(Refused(2, "replaced")) == [GoAway("replaced")]
     assert server.on_message(Ended("the job is over")) == [], "its workers leave it"
+
+
+def test_before_it_knows_who_is_there_it_names_the_slot_alone_and_once() -> None:
+    assert Server(NotedSums()).on_closed(2) == [Tell(Suspect(Process("worker", 2, "")))]

@@ -36,21 +36,6 @@ def test_who_leaves_has_samples_while_they_are_prepared_and_then_one_sum_without
     assert one.leave(last, last, present, [1]) == ([0, 2], [1])
 
 
-def test_a_vote_that_does_not_count_changes_no_plan() -> None:
-    one, switch = votes()
-    assert one.leave(10, 10, (0, 1, 2), [1, 2]) == ([0, 1, 2], [])
-    assert sizes(switch, 11) == (4, 4, 4, 0) and one.departures.refusal
-
-
-def test_a_worker_enters_with_samples_and_a_server_without() -> None:
-    one, switch = votes(lag=1)
-    one.enter(9, 1, {1: Process("server", 1, "b")})
-    assert sizes(switch, 11) == (4, 4, 4, 0)
-    one.enter(10, 2, {1: Process("server", 1, "b"), 2: NEWCOMER})
-    assert (sizes(switch, 11), sizes(switch, 12)) == ((4, 4, 4, 0), (3, 3, 3, 3))
-    assert (one.entries.due(11), one.entries.due(12)) == ([Process("server", 1, "b")], [NEWCOMER])
-
-
 def test_who_is_missing_has_no_samples_unless_another_one_is_awaited_there() -> None:
     one, switch = votes(lag=1)
     one.lose(9, [0])

@@ -15,7 +15,6 @@ from dynamix_ps.membership.messages import (
     Entry,
     Finish,
     Freeze,
-    Leave,
     LeaveAsked,
     Process,
     Ready,
@@ -76,12 +75,6 @@ def test_it_names_its_round_and_goes_on_with_those_that_are_left(worker: Worker,
     assert worker.generation == 2
 
 
-def test_a_decision_that_is_repeated_or_older_only_tells_of_entries(worker: Worker, sums: NotedSums) -> None:
-    again = Resume(1, 0, frozenset(), entries=(Entry(1, AGAIN[W[3]]),))
-    assert hear(worker, again) == [] and sums.told == []
-    assert worker.offered() == {1: AGAIN[W[3]]}
-
-
 def test_who_is_refused_ends(worker: Worker, sums: NotedSums) -> None:
     (end,) = hear(worker, decision(2, 5, without_state=[ME]))
     assert isinstance(end, GoAway) and MUST_COME_AGAIN in end.reason and sums.told == []
@@ -122,13 +115,6 @@ def test_a_connection_that_closes_names_who_was_there(worker: Worker) -> None:
     assert worker.on_closed("worker", 7) == worker.on_closed("scheduler", 0) == []
 
 
-def test_a_newcomer_does_not_tell_of_servers_before_it_knows_which_they_are(sums: NotedSums) -> None:
-    late = Worker(AGAIN[W[3]], sums, len(W), late=True)
-    assert late.on_closed("server", 1) == []
-    late.met(S[1])
-    assert late.on_closed("server", 1) == [Tell(Suspect(S[1]), keep=True)]
-
-
 def test_it_waits_for_members_alone_and_for_one_that_leaves_and_is_in_the_ring_of_a_decision(worker: Worker) -> None:
     worker.others_left([3])
     hear(worker, decision(2, 5, [W[2], S[1]]))
@@ -136,43 +122,6 @@ def test_it_waits_for_members_alone_and_for_one_that_leaves_and_is_in_the_ring_o
 
 
 # Its own end.
-
-
-def test_who_has_left_takes_part_in_no_change(worker: Worker, sums: NotedSums) -> None:
-    """The others may be rounds ahead of it, so what it would name is no round to make anew."""
-    worker.others_left([0])
-    assert hear(worker, decision(1, 0)) == [] and not worker.passed, "a decision that is repeated begins no change"
-    assert hear(worker, Freeze(2), decision(2, 9)) == [] and worker.passed
-    assert sums.told == [] and worker.generation == 1
-    worker.depart()
-    assert worker.need_not_stay and worker.last_word(departed=False) == Leave()
-
-
-def test_who_leaves_stays_for_those_that_need_its_last_round(worker: Worker) -> None:
-    worker.others_left([0])
-    worker.depart()
-    assert not worker.need_not_stay and worker.last_word(departed=True) == Leave()
-
-
-@pytest.mark.parametrize("made", [0, 1], ids=["of the decision", "and another one"])
-def test_who_has_named_the_round_after_its_last_one_is_lost_so_that_all_hear_of_it(
-    worker: Worker, sums: NotedSums, made: int
-) -> None:
-    """Nobody may count on it without knowing that it is gone. A round after the decision tells all."""
-    hear(worker, Freeze(2), decision(2, 5, [W[3]]))
-    sums.at += made
-    worker.others_left([0])
-    worker.depart()
-    assert worker.need_not_stay is (made == 0)
-    assert worker.last_word(departed=False) == (Leave() if made else Suspect(ME))
-    assert worker.last_word(departed=True) == Leave(), "the others have had it before they were asked"
-
-
-def test_it_hears_nothing_that_ends_it_after_its_last_word(worker: Worker, sums: NotedSums) -> None:
-    hear(worker, decision(2, 5, [S[1]]))
-    worker.last_word(departed=True)
-    sums.lacks = frozenset({1})
-    assert hear(worker, Refused(2, "replaced"), Ended("over")) == worker.on_time(9.0) == []
 
 
 def test_a_newcomer_that_has_not_entered_ends_without_a_word_or_a_checkpoint(late: Worker) -> None:
@@ -200,36 +149,6 @@ def test_those_that_stay_expect_each_other_and_who_leaves_expects_nobody(worker:
     assert len(sums.told) == 4
 
 
-def test_a_worker_in_the_place_of_one_that_has_left_is_in_the_coming_round(worker: Worker, sums: NotedSums) -> None:
-    worker.others_left([3])
-    planned = worker.take_in([AGAIN[W[3]]])
-    assert sums.told[-2:] == [("meet", [0, 1, 2, 3]), ("expect", 4)]
-    assert (sorted(planned.workers), sorted(planned.servers), planned.generation) == ([*W[:3], AGAIN[W[3]]], S, 1)
-
-
-def test_who_had_no_state_at_a_decision_is_in_no_round_whatever_was_voted(worker: Worker, sums: NotedSums) -> None:
-    """Who would have given it the state may be lost."""
-    newcomer = AGAIN[W[3]]
-    hear(worker, decision(2, 5, [W[3]], [newcomer]), decision(3, 6, [W[3], W[2]]))
-    assert sorted(worker.take_in([newcomer]).workers) == W[:2]
-
-
-def test_a_worker_votes_for_a_server_when_it_has_met_it(worker: Worker, sums: NotedSums) -> None:
-    hear(worker, *(Enter(Entry(at, AGAIN[one])) for at, one in enumerate((W[3], S[1], W[2]), 1)))
-    assert (list(worker.offered()), worker.not_met()) == ([1], [AGAIN[S[1]]])
-    worker.met(AGAIN[S[1]])
-    assert (list(worker.offered()), worker.not_met()) == ([1, 2, 3], [])
-    hear(worker, decision(2, 5, [S[1], S[2]]))
-    assert worker.known.lost == {1, 2}, "it has no keys by that"
-    worker.take_in([AGAIN[S[1]]])
-    assert ("use_servers_without", [2]) in sums.told
-
-
-def test_a_server_that_is_lost_before_it_was_met_holds_up_no_vote(worker: Worker) -> None:
-    hear(worker, Enter(Entry(1, AGAIN[S[1]])), decision(2, 5, [S[1], AGAIN[S[1]]]))
-    assert worker.offered() == {1: AGAIN[S[1]]}
-
-
 def test_a_newcomer_begins_with_the_others_and_names_no_round_that_it_cannot_have(
     late: Worker, sums: NotedSums
 ) -> None:
@@ -242,18 +161,3 @@ def test_a_newcomer_begins_with_the_others_and_names_no_round_that_it_cannot_hav
     assert hear(late, Freeze(2)) == [Tell(Status(2, None))]
     sums.at = 8
     assert hear(late, Freeze(3)) == [Tell(Status(3, 8))]
-
-
-@pytest.mark.parametrize("generation", [1, 3], ids=["of an older decision", "of one that it has not heard of"])
-def test_a_state_of_another_decision_is_not_taken(late: Worker, sums: NotedSums, generation: int) -> None:
-    hear(late, decision(2, 5, [W[3]]))
-    (end,) = late.begin(Planned([ME, late.known.own], [], generation), 7)
-    assert MUST_COME_AGAIN in end.reason and sums.told == []
-
-
-def test_a_newcomer_does_not_begin_while_a_decision_is_under_way(late: Worker, sums: NotedSums) -> None:
-    """It has named no round in it, so the others go on without it."""
-    hear(late, Freeze(2))
-    assert late.has_heard_of(2)
-    (end,) = late.begin(Planned([ME, late.known.own], [], 1), 7)
-    assert MUST_COME_AGAIN in end.reason and sums.told == []

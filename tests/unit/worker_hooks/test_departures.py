@@ -34,22 +34,8 @@ def test_no_vote_counts_where_too_few_would_stay() -> None:
     assert votes.refusal.startswith("worker 1 cannot leave: 1 of 3")
 
 
-def test_all_at_once_stay() -> None:
-    votes = Departures(least=1)
-    assert votes.decide(5, (0, 1), (0, 1)) == []
-    assert "0 of 2 workers would stay" in votes.refusal
-
-
 def test_who_is_lost_does_not_stay() -> None:
     votes = Departures(least=1)
     votes.decide(5, (0, 1, 2), (0,))
     assert votes.decide(6, (0, 2), (2,)) == []
     assert votes.staying((0,)) == [], "nobody is left but who leaves"
-
-
-def test_who_enters_in_the_place_of_a_worker_that_has_left_stays() -> None:
-    departures = Departures(least=1)
-    assert departures.decide(4, present=[0, 1, 2], votes=[1]) == [1]
-    departures.forget([1])
-    assert departures.staying([0, 1, 2]) == [0, 1, 2]
-    assert departures.gone_after(9, [0, 1, 2]) == []

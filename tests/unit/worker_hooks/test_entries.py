@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import json
 
-from hypothesis import given
-from hypothesis import strategies as st
-
 from dynamix_ps.membership.messages import Process
 from worker_hooks.membership.entries import Entries
 
@@ -32,13 +29,6 @@ def test_what_all_hold_is_voted_in_once_and_is_due_with_its_iteration() -> None:
     assert entries.awaited(0) == set()
 
 
-def test_a_training_that_takes_nobody_in_votes_for_nobody_new() -> None:
-    entries, held = Entries(), {1: worker(2)}
-    assert entries.vote(held, may_enter=False) == 0
-    entries.decide(5, 1, held)
-    assert entries.vote({**held, 2: worker(3)}, may_enter=False) == 1, "what was voted in stays voted in"
-
-
 def test_a_training_that_takes_no_worker_in_takes_servers_in() -> None:
     entries, held = Entries(), {1: SERVER, 2: worker(3), 3: Process("server", 5, "t")}
     assert entries.vote(held, may_enter=False) == 1, "up to the worker: who holds a version holds all before it"
@@ -56,12 +46,6 @@ def test_several_at_once_and_only_the_last_one_of_a_place() -> None:
     assert entries.due(8) == [worker(2, "c"), worker(3), held[3]]
 
 
-def test_an_entry_that_nobody_could_make_is_made_later() -> None:
-    entries = Entries()
-    entries.decide(8, 1, {1: worker(2)})
-    assert entries.due(10) == [worker(2)]
-
-
 def test_a_newcomer_takes_over_who_comes_after_it() -> None:
     entries, other = Entries(), Entries()
     entries.decide(8, 1, {1: worker(2)})
@@ -70,18 +54,3 @@ def test_a_newcomer_takes_over_who_comes_after_it() -> None:
     other.take_over(json.loads(json.dumps(entries.packed())))
     assert other.version == 2
     assert other.due(9) == [worker(3)]
-
-
-@given(st.lists(st.sets(st.integers(1, 6)), min_size=2, max_size=4), st.integers(1, 6))
-def test_all_workers_decide_alike(heard: list[set[int]], last: int) -> None:
-    """A worker that holds a version holds all before it. In the end all hold the last one."""
-    processes = {version: worker(version) for version in range(1, last + 1)}
-    every = [Entries() for _ in heard]
-    for step in range(8):
-        newest = [last if step == 7 else min(max(known, default=0), step, last) for known in heard]
-        held = [{version: processes[version] for version in range(1, one + 1)} for one in newest]
-        votes = {entries.vote(mine, True) for entries, mine in zip(every, held, strict=True)}
-        agreed = votes.pop() if len(votes) == 1 else None
-        found = [entries.decide(step, agreed, mine) for entries, mine in zip(every, held, strict=True)]
-        assert all(one == found[0] for one in found)
-    assert {entries.version for entries in every} == {last}

@@ -1,6 +1,6 @@
-"""Workers and servers follow the coordinator over real streams. Their sums are made by threads.
+"""The shells of workers and servers: streams to the coordinator, threads, time limits, and the end.
 
-What they decide is tested without threads (tests/unit/membership, tests/models/membership).
+What they decide is tested without them (tests/unit/membership, tests/models/membership).
 """
 
 from __future__ import annotations
@@ -17,10 +17,11 @@ from typing import Any
 import pytest
 
 from dynamix_ps.arbitrator.coordination import Coordination
+from dynamix_ps.comm.plane import PeerFailure
 from dynamix_ps.config.schema import Timeouts
 from dynamix_ps.errors import PeerLostError
 from dynamix_ps.membership.coordinator import Coordinator
-from dynamix_ps.membership.effects import GoAway, suspicion
+from dynamix_ps.membership.effects import suspicion
 from dynamix_ps.membership.generations import MembershipSettings
 from dynamix_ps.membership.journal import Record
 from dynamix_ps.membership.known_members import Planned
@@ -30,22 +31,21 @@ from dynamix_ps.membership.messages import (
     Entry,
     Fence,
     Freeze,
+    Leave,
     LeaveAsked,
     Process,
     Ready,
     Resume,
     Suspect,
 )
-from dynamix_ps.membership.worker import ForTraining
 from dynamix_ps.rpc.access import ArbitratorAccess
 from dynamix_ps.rpc.member import Member
 from dynamix_ps.rpc.server import RpcServer
 from server_hooks.membership import ServerMember
 from tests.launching import wait_for
-from tests.rounds_of_threads import Lost, RoundWorker, SumServer
 from tests.unit.arbitrator.service_bench import Bench, Scripted
+from tests.unit.membership.sums import NotedSums
 from worker_hooks.membership import late_servers
-from worker_hooks.membership import member as worker_member
 from worker_hooks.membership.member import WorkerMember
 
 pytestmark = pytest.mark.timeout(60)
@@ -99,21 +99,20 @@ class Control:
     def __init__(self, folder: Path, settings: MembershipSettings) -> None:
         self.settings, self.records, self.notes = settings, Records(), Notes()
         self.lost: list[int] = []
-        self.left: list[int] = []
         self.shown = Shown()
         self._folder, self.port = folder, 0
         self.start()
 
     def start(self) -> None:
         ready = threading.Event()
-        self._thread = threading.Thread(target=lambda: asyncio.run(self._serve(ready)), daemon=True)
+        self._thread = threading.Thread(target=lambda: asyncio.run(self._serve(ready)))
         self._thread.start()
         assert ready.wait(PATIENCE_S)
 
     async def _serve(self, ready: threading.Event) -> None:
         self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
         coordinator = Coordinator(self.settings, list(self.records))
-        tell = self.lost.append, self.left.append
+        tell = self.lost.append, lambda slot: None
         coordination = Coordination(coordinator, self.records, self.notes, *tell, self.shown)
         arbitrator = Bench(self._folder, Scripted()).arbitrator
         server = RpcServer(arbitrator, RUN, TOKEN, self.settings.workers, coordinator=coordination)
@@ -135,98 +134,92 @@ class Control:
         )
 
 
-class Job:
-    """Workers and servers with their members.
+class Plane(NotedSums):
+    """A data plane that notes what it is told, and of which a test says what has happened to it."""
 
-    `at[rank, number]`: what happens before a worker's pushes of a round. `last[rank]`: the round with which it leaves.
-    """
+    address = ""
+
+    def __init__(self, at: int = 0) -> None:
+        super().__init__(at)
+        self.losses: queue.SimpleQueue[PeerFailure] = queue.SimpleQueue()
+        self.missed: frozenset[int] = frozenset()  # slots of workers that do not answer
+        self.answering = True  # servers
+
+    def next_loss(self, timeout_s: float) -> PeerFailure | None:
+        try:
+            return self.losses.get(timeout=timeout_s) if timeout_s else self.losses.get_nowait()
+        except queue.Empty:
+            return None
+
+    def silent(self, quiet_s: float) -> frozenset[int]:
+        return self.missed
+
+    def silent_servers(self, quiet_s: float) -> frozenset[int]:
+        return frozenset()
+
+    def answers(self, server: int, limit_s: float) -> bool:
+        return self.answering
+
+    def depart(self, over: Callable[[], bool]) -> bool:
+        return True
+
+    def hears(self, told: Any) -> None:
+        wait_for(lambda: told in self.told, f"{told}", PATIENCE_S)
+
+
+def worker(slot: int, incarnation: str = "first") -> Process:
+    return Process("worker", slot, incarnation)
+
+
+def server(slot: int, incarnation: str = "first") -> Process:
+    return Process("server", slot, incarnation)
+
+
+class Job:
+    """The members of a job, their planes, and what their trainings are told."""
 
     def __init__(self, control: Control, workers: int, servers: int) -> None:
         self.control, self._founders = control, workers
-        self.at: dict[tuple[int, int], Callable[[], object]] = {}
-        self.last: dict[int, int] = {}
-        self.asked: queue.SimpleQueue[int] = queue.SimpleQueue()
-        self.replaced: dict[int, str] = {}  # by rank
-        self.servers_replaced: queue.SimpleQueue[str] = queue.SimpleQueue()
-        self.servers = [SumServer() for _ in range(servers)]
-        self.server_members = [self.serve(slot, "first") for slot in range(servers)]
-        self.workers: list[RoundWorker] = []
-        self.members = [self.work(rank, "first") for rank in range(workers)]
+        self.planes: dict[Process, Plane] = {}
+        self.members: dict[Process, Any] = {}
+        self.words: dict[Process, queue.SimpleQueue[Any]] = {}
+        for slot in range(servers):
+            self.serve(slot)
+        for slot in range(workers):
+            self.work(slot)
 
-    def serve(self, slot: int, name: str) -> ServerMember:
-        process = Process("server", slot, name)
-        member = ServerMember(self.control.access(), process, self.servers[slot], self.servers_replaced.put)
-        member.start()
-        return member
+    def serve(self, slot: int, incarnation: str = "first") -> None:
+        process = server(slot, incarnation)
+        plane, words = self._begin(process)
+        self.members[process] = ServerMember(self.control.access(), process, plane, words.put)
+        self.members[process].start()
 
-    def work(self, rank: int, name: str, late: bool = False) -> WorkerMember:
-        def before(number: int) -> None:
-            self.at.get((rank, number), lambda: None)()
+    def work(self, slot: int) -> None:
+        process = worker(slot)
+        plane, words = self._begin(process)
+        self.members[process] = WorkerMember(self.control.access(), process, plane, self._founders, words.put)
+        self.members[process].start()
 
-        def follow(word: ForTraining) -> None:
-            if isinstance(word, LeaveAsked):
-                self.asked.put(rank)
-            elif isinstance(word, GoAway) and rank not in self.replaced:
-                self.replaced[rank] = word.reason
-                worker.die()
+    def _begin(self, process: Process) -> tuple[Plane, queue.SimpleQueue[Any]]:
+        self.planes[process], self.words[process] = Plane(), queue.SimpleQueue()
+        return self.planes[process], self.words[process]
 
-        worker = RoundWorker(
-            rank, self.workers, self._founders, self.servers, before, lambda number: self._after(rank, number)
-        )
-        process = Process("worker", rank, name)
-        member = WorkerMember(self.control.access(), process, worker, self._founders, follow, late)
-        self.workers.append(worker)
-        member.start()
-        return member
+    def told(self, process: Process) -> Any:
+        """The next word for its training, or why it is to end."""
+        return self.words[process].get(timeout=PATIENCE_S)
 
-    def _after(self, rank: int, number: int) -> bool:
-        """What a worker does between two rounds. Returns whether it goes on."""
-        left = [other for other, last in self.last.items() if last == number]
-        if left:
-            self.members[rank].others_left(left)
-        if rank in left:
-            self.members[rank].close()
-            for server in self.servers:
-                server.losses.put(Lost("worker", rank))  # its connections close
-        return rank not in left
-
-    def take_in(self, entering: Process, ranks: list[int], number: int, then: Callable[[Planned], object]) -> None:
-        """These workers take it in before round `number`; `then` in the first one of them."""
-
-        def take_in(rank: int) -> None:
-            wait_for(lambda: entering in self.members[rank].offered().values(), f"{entering} to be offered")
-            planned = self.members[rank].take_in([entering])
-            if rank == ranks[0]:
-                then(planned)
-
-        for rank in ranks:
-            self.at[rank, number] = lambda rank=rank: take_in(rank)  # type: ignore[misc]
-
-    def train(self, rounds: int) -> None:
-        """Until all that live have done so many rounds."""
-        for worker in list(self.workers):
-            worker.train(rounds)
-        for worker in self.workers:
-            worker.thread.join(PATIENCE_S)
-            last = self.last.get(worker.rank, rounds - 1)
-            assert worker.dead or worker.done == last + 1, f"worker {worker.rank} is at round {worker.done}"
+    def lose(self, process: Process) -> None:
+        """Its connections close: those of servers to all others, those of workers to servers."""
+        for other, plane in self.planes.items():
+            if other != process and "server" in (other.role, process.role):
+                plane.losses.put(PeerFailure(process.role, process.slot))
 
     def close(self) -> None:
-        threads = [threading.Thread(target=member.close) for member in (*self.members, *self.server_members)]
+        threads = [threading.Thread(target=member.close) for member in self.members.values()]
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join(PATIENCE_S)
-
-    def check(self, rounds: int, gone: dict[int, int]) -> None:
-        """Who lives has done every round with the same others. `gone`: the round from which a rank is in no sum."""
-        living = [worker for worker in self.workers if not worker.dead and worker.rank not in self.last]
-        expected = [
-            frozenset(rank for rank in range(len(self.workers)) if number < gone.get(rank, rounds))
-            for number in range(rounds)
-        ]
-        for worker in living:
-            assert worker.history == expected, f"worker {worker.rank}"
 
     def lost(self) -> list[tuple[str, int]]:
         return [(line["role"], line["slot"]) for line in self.control.notes.lines if line["kind"] == "lost"]
@@ -234,10 +227,12 @@ class Job:
 
 @contextlib.contextmanager
 def running(folder: Path, workers: int = 4, servers: int = 2, **limits: Any) -> Iterator[Job]:
-    """A job whose founders have all met."""
+    """A job whose founders have all met, and are at round 5."""
     control = Control(folder, MembershipSettings(workers, servers, **{"confirm_s": 30.0, "lease_s": 20.0, **limits}))
     job = Job(control, workers, servers)
-    control.notes.wait_for("members")
+    for plane in (job.planes[worker(slot)] for slot in range(workers)):
+        plane.hears(("resume", 1, 0, workers, []))
+        plane.at = 5
     try:
         yield job
     finally:
@@ -255,96 +250,53 @@ def launcher(job: Job) -> Iterator[Member]:
         member.close()
 
 
-def test_survivors_finish_the_round_without_a_lost_worker(tmp_path: Path) -> None:
+def test_all_others_hear_of_a_loss_also_from_a_coordinator_that_was_away(tmp_path: Path) -> None:
     with running(tmp_path) as job:
-        job.at[2, 40] = job.workers[2].die  # two servers see it: no third word is needed
-        job.train(80)
-        job.check(80, {2: 40})
-        job.control.notes.wait_for("members", workers=[0, 1, 3], round=40)
+        job.planes[worker(1)].at = 4
+        job.lose(worker(2))  # two servers see it: no third word is needed
+        for slot in (0, 1, 3):
+            job.planes[worker(slot)].hears(("resume", 2, 5, 3, []))
+        assert [job.planes[server(slot)].told for slot in (0, 1)] == [[("fence", 1, 0), ("fence", 2, 5)]] * 2
+        job.control.notes.wait_for("members", workers=[0, 1, 3], round=5)
         assert (job.lost(), job.control.lost) == ([("worker", 2)], [2])
-        assert job.replaced.keys() <= {2}, "the others stay"
         assert job.control.shown[-3:] == [(4, 2), "worker", (3, 2)]
-
-
-def test_a_coordinator_that_was_away_knows_the_members_again(tmp_path: Path) -> None:
-    with running(tmp_path) as job:
-        job.at[2, 20] = job.workers[2].die
-        job.at[0, 40] = job.control.stop
-        job.at[0, 41] = job.control.start
-        job.at[1, 60] = job.workers[1].die
-        job.train(90)
-        job.check(90, {2: 20, 1: 60})
+        job.control.stop()
+        job.planes[worker(1)].at = 5
+        job.lose(worker(1))
+        job.control.start()
+        job.control.notes.wait_for("members", workers=[0, 3])
         assert job.control.lost == [2, 2, 1], "the second arbitrator is told of the loss before it, too"
-
-
-def test_a_worker_leaves_with_a_round_and_no_generation_changes(tmp_path: Path) -> None:
-    with running(tmp_path) as job:
-        job.last = {2: 40, 0: 60}
-        job.train(80)
-        job.check(80, {2: 41, 0: 61})
-        assert [len(job.workers[rank].history) for rank in (2, 0)] == [41, 61]
-        assert (sorted(job.control.left), job.control.lost) == ([0, 2], [])
-    assert [line["kind"] for line in job.control.notes.lines] == ["members"]
+        assert all(job.words[worker(slot)].empty() for slot in (0, 3)), "they stay"
 
 
 def test_a_request_to_leave_arrives_over_later_connections_and_counts_once(tmp_path: Path) -> None:
     with running(tmp_path) as job, launcher(job) as asks:
-        asks.tell(AskLeave(Process("worker", 7, "first"), 1), keep=True)  # there is none
-        for request, rank in enumerate((2, 1), 2):
+        asks.tell(AskLeave(worker(7), 1), keep=True)  # there is none
+        for request, slot in enumerate((2, 1), 2):
             job.control.stop()  # so nobody has a connection
-            asks.tell(AskLeave(Process("worker", rank, "first"), request), keep=True)
+            asks.tell(AskLeave(worker(slot), request), keep=True)
             job.control.start()
-            assert job.asked.get(timeout=PATIENCE_S) == rank
-        asks.tell(AskLeave(Process("worker", 2, "first"), 4), keep=True)  # it was refused, and is asked once more
-        assert job.asked.get(timeout=PATIENCE_S) == 2
-        assert job.asked.empty()
-
-
-def test_a_server_and_a_worker_enter_in_the_places_of_lost_ones(tmp_path: Path) -> None:
-    with running(tmp_path, servers=3) as job:
-        lost_server, server, worker = job.servers[1], Process("server", 1, "second"), Process("worker", 2, "second")
-
-        def kill_server() -> None:
-            lost_server.die(1, job.workers)
-
-        def serve() -> None:
-            job.servers[1] = SumServer()
-            job.server_members.append(job.serve(1, "second"))
-
-        def work() -> None:
-            job.members.append(job.work(2, "second", late=True))
-
-        def begin(planned: Planned) -> None:
-            job.workers[-1].history = list(job.workers[0].history)
-            job.members[-1].begin(planned, 70)
-            job.workers[-1].train(90)
-
-        job.at[0, 20], job.at[0, 30] = kill_server, serve
-        job.take_in(server, [0, 1, 2, 3], 40, then=lambda planned: None)
-        job.at[2, 50], job.at[0, 60] = job.workers[2].die, work
-        job.take_in(worker, [0, 1, 3], 70, then=begin)
-        job.train(90)
-        histories = {tuple(one.history) for one in job.workers if not one.dead}
-        assert histories == {(EVERYBODY,) * 50 + (EVERYBODY - {2},) * 20 + (EVERYBODY,) * 20}
-        summed = {number for number, _ in job.servers[1].sums}
-        assert summed == set(range(40, 90)), "a key of every round, and of none before"
-        assert job.replaced.keys() <= {2}, "the others stay"
+            assert job.told(worker(slot)) == LeaveAsked(request)
+        asks.tell(AskLeave(worker(2), 4), keep=True)  # it was refused, and is asked once more
+        assert job.told(worker(2)) == LeaveAsked(4)
+        assert all(words.empty() for words in job.words.values())
 
 
 def test_a_server_that_counts_as_lost_hears_of_it_at_once_or_when_it_is_back(tmp_path: Path) -> None:
     """The word of the launcher is enough, and names the one that is there: said by the slot alone, it is said once."""
     with running(tmp_path, servers=3) as job, launcher(job) as says:
-        says.follow(suspicion(Process("server", 2, "")))
-        assert job.servers_replaced.get(timeout=PATIENCE_S) == "server 2 (first) counts as lost: it has exited"
-        job.server_members[2].close()
-        job.server_members.append(job.serve(2, "first"))
-        assert job.servers_replaced.get(timeout=PATIENCE_S) == "server 2 (first) was replaced in generation 2"
-        job.server_members.append(job.serve(2, "second"))
-        second = Process("server", 2, "second")
-        wait_for(lambda: second in job.members[0].offered().values(), "the second one to be offered")
+        says.follow(suspicion(server(2, "")))
+        assert job.told(server(2)) == "server 2 (first) counts as lost: it has exited"
+        job.members[server(2)].close()
+        job.serve(2)
+        assert job.told(server(2)) == "server 2 (first) was replaced in generation 2"
+        job.members[server(2)].close()
+        job.serve(2, "second")
+        member = job.members[worker(0)]
+        wait_for(lambda: server(2, "second") in member.offered().values(), "the second one to be offered")
         job.control.stop()
         job.control.start()
-        says.follow(suspicion(Process("worker", 3, "first")))
+        says.follow(suspicion(worker(3)))
         job.control.notes.wait_for("members", workers=[0, 1, 2])
         assert job.lost() == [("server", 2), ("worker", 3)]
 
@@ -352,130 +304,83 @@ def test_a_server_that_counts_as_lost_hears_of_it_at_once_or_when_it_is_back(tmp
 def test_who_is_silent_everywhere_is_lost_after_its_lease_and_hears_it_when_it_is_back(tmp_path: Path) -> None:
     """Its connections stay open."""
     with running(tmp_path, workers=3, lease_s=1.0) as job:
-
-        def vanish() -> None:
-            stream = job.members[2]._member
-            stream._access = dataclasses.replace(stream._access, timeouts=Timeouts(rpc_s=2.0, lease_s=NEVER_S))
-            for server in job.servers:
-                server.missed = frozenset({2})
-            wait_for(lambda: 2 in job.replaced, "worker 2 to hear of it", PATIENCE_S)
-
-        job.at[2, 10] = vanish
-        job.train(30)
-        job.check(30, {2: 10})
+        stream = job.members[worker(2)]._member
+        stream._access = dataclasses.replace(stream._access, timeouts=Timeouts(rpc_s=2.0, lease_s=NEVER_S))
+        for slot in (0, 1):
+            job.planes[server(slot)].missed = frozenset({2})
+        assert job.told(worker(2)).reason == "worker 2 (first) counts as lost: its lease ran out while others waited"
+        job.planes[worker(0)].hears(("resume", 2, 5, 2, []))
         assert job.lost() == [("worker", 2)]
-        assert job.replaced == {2: "worker 2 (first) counts as lost: its lease ran out while others waited"}
-
-
-def test_too_few_workers_wait_and_then_make_the_rounds_at_hand(tmp_path: Path) -> None:
-    with running(tmp_path, min_workers=4, join_wait_s=0.3) as job:
-        job.at[2, 40] = job.workers[2].die
-        job.train(60)
-        job.check(60, {2: 40})
-        notes = [(line["kind"], line.get("workers")) for line in job.control.notes.lines]
-        short = notes.index(("short_of_workers", 3))
-        assert notes[short:] == [("short_of_workers", 3), ("finishing", 3), ("members", [0, 1, 3])]
 
 
 # Without a coordinator.
 
 
-def member_of(plane: RoundWorker, late: bool = False) -> WorkerMember:
-    return WorkerMember(NOWHERE, Process("worker", plane.rank, "first"), plane, 3, pytest.fail, late)
+def member_of(process: Process, plane: Plane, late: bool = False) -> WorkerMember:
+    return WorkerMember(NOWHERE, process, plane, 3, pytest.fail, late)
 
 
 def test_a_server_names_the_worker_whose_connection_it_was() -> None:
     """A newcomer in the place of that worker may be told of before the closed connection is looked at."""
-    plane, lost, there = SumServer(), Process("worker", 2, "first"), Process("worker", 2, "second")
-    member = ServerMember(NOWHERE, Process("server", 0, "first"), plane)
+    plane, lost, there = Plane(), worker(2), worker(2, "second")
+    member = ServerMember(NOWHERE, server(0), plane)
     member._act(Fence(1, 0, frozenset(), frozenset({lost})))
-    plane.losses.put(Lost("worker", 2))
+    plane.losses.put(PeerFailure("worker", 2))
     member._act(Fence(1, 0, frozenset({lost}), frozenset({there})))
     assert member._member._kept == [Suspect(lost)]
 
 
 def test_a_worker_votes_for_a_server_that_answers_and_names_the_one_before_it_as_lost() -> None:
     """It may have answered before the closed connection is looked at."""
-    sums, lost, there = SumServer(), Process("server", 0, "first"), Process("server", 0, "second")
-    plane = RoundWorker(0, [], 3, [sums], lambda number: None)
-    member = member_of(plane)
-    for message in (Freeze(1), Resume(1, 0, frozenset(), founders=frozenset({Process("worker", 0, "first"), lost}))):
+    plane, lost, there = Plane(), server(0), server(0, "second")
+    member = member_of(worker(0), plane)
+    founding = Resume(1, 0, frozenset(), founders=frozenset({worker(0), lost}))
+    for message in (Freeze(1), founding, Enter(Entry(1, there))):
         member._act(message)
-    member._act(Enter(Entry(1, there)))
-    sums.die(0, [])
+    plane.answering = False
     member._look()
     assert (member.offered(), member._member._kept) == ({}, [])
-    plane.losses.put(Lost("server", 0))
-    sums.dead = False
+    plane.losses.put(PeerFailure("server", 0))
+    plane.answering = True
     member._look()
     assert (member.offered(), member._member._kept) == ({1: there}, [Suspect(lost)])
 
 
-def test_a_worker_tells_whom_it_waits_for_in_vain() -> None:
-    plane = RoundWorker(0, [], 3, [], lambda number: None)
-    member, silent = member_of(plane), Process("worker", 1, "first")
-    for message in (Freeze(1), Resume(1, 0, frozenset(), founders=frozenset({silent}))):
-        member._act(message)
-    plane.missed = frozenset({1, 2})
-    member._look()
-    assert member._member._waiting == {silent}
-
-
-def test_a_newcomer_begins_when_it_has_heard_of_the_generation_that_the_others_are_in(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_newcomer_begins_when_it_has_heard_of_the_generation_that_the_others_are_in() -> None:
     """They may give it the state sooner than the coordinator tells it."""
-    monkeypatch.setattr(worker_member, "_HEAR_S", NEVER_S)
-    plane = RoundWorker(2, [], 0, [], lambda number: None)
-    member = member_of(plane, late=True)
-    began = threading.Thread(
-        target=member.begin, args=(Planned([Process("worker", 2, "first")], [], 3), 7), daemon=True
-    )
+    plane = Plane()
+    member = member_of(worker(2), plane, late=True)
+    began = threading.Thread(target=member.begin, args=(Planned([worker(2)], [], 3), 7))
     began.start()
     wait_for(lambda: member._happened._waiters or not began.is_alive(), "it to wait")  # type: ignore[attr-defined]
     member._act(Resume(3, 5, frozenset()))
     began.join(PATIENCE_S)
-    assert plane.done == 7
+    assert plane.told[-1] == ("enter", 3, 7, 1, [])
     assert member._member._kept == [Ready()], "the coordinator must know, also if a connection is lost"
 
 
 def test_a_newcomer_does_not_begin_without_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    sums = SumServer()
-    plane = RoundWorker(2, [], 0, [sums], lambda number: None)
-    member = member_of(plane, late=True)
+    plane, planned = Plane(), Planned([worker(2)], [server(0)], 2)
+    member = member_of(worker(2), plane, late=True)
     member._act(Resume(3, 5, frozenset()))
-    planned = Planned([Process("worker", 2, "first")], [Process("server", 0, "first")], 2)
     with pytest.raises(PeerLostError, match="workers were lost while"):
         member.begin(planned, 7)
-    sums.dead = True
+    plane.answering = False
     monkeypatch.setattr(late_servers, "_MEET_S", 0.0)
     for wait in (lambda one: one.begin(planned, 7), lambda one: one.take_in(planned.servers)):
         with pytest.raises(PeerLostError, match=r"server 0 \(first\) has not answered"):
-            wait(member_of(plane, late=True))
+            wait(member_of(worker(2), plane, late=True))
 
 
-def close(member: WorkerMember, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """Returns its last words."""
-    told: list[Any] = []
+@pytest.mark.parametrize(("late", "last"), [(True, None), (False, Leave())], ids=["it was in no round", "it was"])
+def test_who_ends_waits_for_the_others_if_it_was_in_a_round_and_says_so_once(
+    late: bool, last: Leave | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plane, told, waited = Plane(), list[Any](), list[bool]()
+    monkeypatch.setattr(plane, "depart", lambda over: waited.append(over()) or True)  # type: ignore[func-returns-value]
+    member = member_of(worker(2), plane, late)
     monkeypatch.setattr(member._member, "close", told.append)
     monkeypatch.setattr(member._watch, "close", lambda: None)
     member.close()
     member.close()
-    return told
-
-
-def test_a_newcomer_that_has_not_entered_ends_without_waiting_for_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    plane = RoundWorker(2, [], 0, [], lambda number: None)
-    monkeypatch.setattr(plane, "depart", lambda over: pytest.fail("it waits for others"))
-    assert close(member_of(plane, late=True), monkeypatch) == [None], "once"
-
-
-def test_who_leaves_waits_for_the_others_unless_they_do_not_need_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    plane = RoundWorker(0, [], 3, [], lambda number: None)
-    monkeypatch.setattr(plane, "depart", lambda over: not over())
-    member, me = member_of(plane), Process("worker", 0, "first")
-    for generation in (1, 2):
-        member._act(Freeze(generation))
-        member._act(Resume(generation, 0, frozenset(), founders=frozenset({me})))
-    member.others_left([0])
-    assert close(member, monkeypatch) == [Suspect(me)]
+    assert (told, waited) == ([last], [] if late else [False])

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import io
-import json
 from dataclasses import asdict, replace
 from typing import Any
 from unittest.mock import MagicMock, Mock
 
 import pytest
 
-from dynamix_ps.errors import TrainingError
+from dynamix_ps.errors import PeerLostError, TrainingError
 from dynamix_ps.membership.messages import Process
 from dynamix_ps.messages import Plan
 from tests.unit.worker_hooks.test_arrival import HANDOVER
+from worker_hooks.ending import TrainingEnd
 from worker_hooks.membership.member_process import MemberProcess
 from worker_hooks.membership_changes import MembershipChanges
 from worker_hooks.sampling.sampler import Cursor
@@ -68,38 +68,6 @@ def test_who_a_decision_is_without_gets_no_state() -> None:
     assert training.session.member.give_state.call_args.args[:2] == (there, HANDOVER)
 
 
-def test_who_follows_learns_the_plan_and_the_offers_behind_each_sum() -> None:
-    """A sum has their numbers alone, and no coordinator tells it either in time."""
-    plan, offered, giver = Plan(7, (4, 4, 0, 2)), {3: NEWCOMER, 5: OTHER}, Mock()
-    training = neighbours()
-    training.session.member.offered.return_value, training.plans.switch.held = offered, plan
-    leader = changes(training)
-    leader.newcomers.here = {NEWCOMER: giver}
-    leader.tell_followers()
-    note = json.loads(json.dumps(giver.note.call_args.args[0]))
-    training = neighbours(rank=2)
-    follower = changes(training)
-    follower._sums_of_others = Mock(note=lambda: note)
-    follower.tell_followers()
-    training.plans.switch.vote.assert_called_once_with(plan)
-    assert follower._offered == offered
-
-
-@pytest.mark.parametrize(("followed", "vote"), [(False, 1), (True, 0)], ids=["nobody follows", "it may follow"])
-def test_where_nobody_follows_all_vote_at_once(followed: bool, vote: int) -> None:
-    assert changes(neighbours(followed=followed)).entry_vote == vote
-
-
-@pytest.mark.parametrize("leads", [False, True])
-def test_the_one_that_leads_gives_the_state_and_nobody_else(leads: bool) -> None:
-    training = neighbours(leads=leads, followed=False)
-    part = changes(training)
-    part.votes.entries.decide(50, 1, {1: replace(NEWCOMER, incarnation="b")})
-    part.admit(50)
-    training.session.member.take_in.assert_called_once()
-    assert training.session.member.give_state.called is leads
-
-
 def test_the_others_are_told_of_a_newcomer_that_cannot_be_reached(monkeypatch: pytest.MonkeyPatch) -> None:
     """They wait for it."""
     session = Mock()
@@ -107,18 +75,6 @@ def test_the_others_are_told_of_a_newcomer_that_cannot_be_reached(monkeypatch: p
         monkeypatch.setattr("worker_hooks.membership.member_process.give", lambda *args, given=given: given)
         assert MemberProcess.give_state(session, NEWCOMER, HANDOVER, Mock()) is given
         assert session.is_gone.called is not given
-
-
-def test_who_does_not_follow_begins_with_the_round_of_the_others() -> None:
-    training = neighbours()
-    training.session.comm.elastic.status.return_value.first_incomplete = 812
-    handover = changes(training)._hand_over(HANDOVER.planned)
-    assert handover.round == 812
-    training = neighbours(rank=2)
-    newcomer = changes(training)
-    newcomer._handover = replace(HANDOVER, round=handover.round, planned=handover.planned)
-    newcomer.catch_up()
-    training.session.member.begin.assert_called_once_with(HANDOVER.planned, 812)
 
 
 @pytest.mark.parametrize("elsewhere", [False, True])
@@ -148,15 +104,6 @@ def entering(steps: int, sums: int) -> tuple[Any, MembershipChanges]:
     return training, part
 
 
-def test_who_enters_is_in_the_sums_and_knows_who_follows_another_one() -> None:
-    training, part = entering(HANDOVER.steps, HANDOVER.sums_made)
-    part.admit(50)
-    assert not training.sums.follows and part.newcomers.elsewhere == {OTHER}
-    training.session.comm.follow.assert_called_once_with(None)
-    training.session.member.begin.assert_called_once_with(HANDOVER.planned, HANDOVER.round)
-    assert training.session.entered.call_args.args[:2] == ((2,), 50)
-
-
 @pytest.mark.parametrize(("steps", "sums"), [(-1, 0), (0, 1)], ids=["a step less", "a sum more"])
 def test_who_has_not_done_the_same_does_not_enter(steps: int, sums: int) -> None:
     training, part = entering(HANDOVER.steps + steps, HANDOVER.sums_made + sums)
@@ -178,3 +125,26 @@ def test_who_comes_late_and_knows_no_arbitrator_says_why() -> None:
     session = Mock(_settings=Mock(arbitrator=None, config=Mock(mode="off")))
     with pytest.raises(TrainingError, match="knows no arbitrator: its cluster file has mode: off, or DYNAMIX_ARBIT"):
         MemberProcess.arrive(session)
+
+
+def test_where_those_that_were_to_stay_are_lost_it_ends_with_an_error() -> None:
+    training = neighbours(rank=2)
+    training.plans.switch.lag, training.now.batch.iteration, training.now.first_due = 0, 5, 5
+    part = changes(training)
+    part.let_go(Mock(present=(0, 1, 2), leaving_ranks=(2,)))
+    with pytest.raises(PeerLostError, match="worker 2 leave the job, and the workers that were to go on are lost"):
+        part.let_go(Mock(present=(2,), leaving_ranks=(2,)))
+
+
+@pytest.mark.parametrize(("ending", "ends"), [((0, 1), True), ((0,), False)])
+def test_a_worker_that_leaves_ends_with_the_others_if_all_of_them_end(
+    ending: tuple[int, ...], ends: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    end = Mock(requested=False, cause="", leaving=True)
+    monkeypatch.setattr("worker_hooks.ending.TERMINATION", end)
+    training = neighbours(rank=2, leads=False)
+    training.session.comm.size, training.session.folder, training.sums.has_local = 3, None, False
+    training.now.sum = Mock(view=Mock(present=(0, 1, 2), ending=True, ending_ranks=ending, saves=False))
+    training.membership.votes.departures.staying.return_value = [0, 1]
+    TrainingEnd(training).end_when_told()
+    assert end.end.called is ends

@@ -43,35 +43,6 @@ def test_who_is_behind_gets_the_sums_that_another_has_completed() -> None:
         assert (ahead.sum(), behind.sum()) == (202, 202)
 
 
-def test_a_second_loss_before_anybody_goes_on_keeps_the_sums_for_who_is_behind() -> None:
-    with job(4) as (ahead, first, second, behind):
-        for member in (ahead, first, second, behind):
-            member.push(0)
-        assert ahead.wait() and second.wait()
-        ahead.clear()
-        ahead.push(1)
-        assert change(1, [ahead, behind], absent=[second]) == 1
-        assert not behind.wait(0.01), "not all members of the generation have come"
-        assert change(2, [ahead, behind]) == 1
-        assert behind.wait() and behind.sum() == 1111
-        behind.push(1)
-        assert ahead.wait() and behind.wait() and (ahead.sum(), behind.sum()) == (2002, 2002)
-
-
-def test_complete_sums_of_a_ring_that_was_given_up_do_not_count() -> None:
-    """All have pushed, nobody has completed: who is left makes the round anew, without the lost one."""
-    with job() as (one, lost, other):
-        for member in (one, lost, other):
-            member.push(0)
-        works = [part.work for part in one.ring._sums._open]
-        for work in works:
-            work.wait()
-        one.ring.freeze()
-        assert not one.wait(0.01), "frozen"
-        assert change(1, [one, other]) == 0
-        assert one.wait() and other.wait() and (one.sum(), other.sum()) == (101, 101)
-
-
 @pytest.mark.slow
 def test_those_that_are_left_meet_though_the_lowest_one_is_gone() -> None:
     with job() as (lowest, one, other):
@@ -99,19 +70,6 @@ def test_what_is_pushed_while_there_is_no_ring_is_in_the_next_one() -> None:
         assert one.buffers["a"].tolist() == [1, 1, 101, 101, 101], "values before `begin` stay"
         assert other.buffers["a"].tolist() == [100, 100, 101, 101, 101]
         assert not lost.handles
-
-
-def test_each_generation_comes_once_and_nobody_skips_a_round() -> None:
-    with job(2) as (one, other):
-        assert change(1, [one, other]) == 0
-        for generation, first in ((1, 0), (2, 2)):
-            with pytest.raises(
-                ValueError, match=f"generation {generation} at round {first}: this worker is at round 0"
-            ):
-                one.ring.resume(generation, first, 2, ())
-        one.push(0)
-        other.push(0)
-        assert one.wait() and other.wait() and one.sum() == 11
 
 
 def test_who_sees_the_ring_break_finds_whose_process_is_gone() -> None:

@@ -62,52 +62,6 @@ def test_a_newcomer_is_in_all_sums_from_one_round_on(place: int) -> None:
         assert make([*left, newcomer], 2) == {3333}
 
 
-def test_one_may_leave_with_the_round_before() -> None:
-    with job(3) as members:
-        one, other, leaver = members
-        change(1, members)
-        assert make(members, 0) == {111}
-        newcomer = come(members, 3)
-        for member in (one, other):
-            member.ring.meet({0: one.ring.address, 1: other.ring.address})
-            member.ring.expect(2)
-        take_in([one, other], [newcomer])
-        enter(newcomer, [one, other, newcomer], 1)
-        assert make([one, other, newcomer], 1) == {2022}
-        assert leaver.ring.depart(lambda: False)
-
-
-@pytest.mark.parametrize("in_a_change", [False, True], ids=["from a ring", "while a ring is made"])
-def test_one_may_take_the_place_of_one_that_leaves(in_a_change: bool) -> None:
-    """They have one rank, so addresses tell them apart."""
-    with job(3) as members:
-        one, other, leaver = founders = list(members)
-        change(1, founders)
-        assert make(founders, 0) == {111}
-        newcomer = come(members, 2)
-        if in_a_change:
-            change(2, [one, other], absent=[leaver])
-        take_in([one, other], [newcomer])
-        if in_a_change:
-            leaver.ring.meet({member.rank: member.ring.address for member in founders})
-            leaver.ring.freeze()
-            leaver.ring.resume(2, 1, 3, ())
-        enter(newcomer, [one, other, newcomer], 1, generation=2 if in_a_change else 1)
-        assert make([one, other, newcomer], 1) == {222}
-
-
-def test_two_enter_with_one_round() -> None:
-    with job(2) as members:
-        founders = list(members)
-        change(1, founders)
-        assert make(founders, 0) == {11}
-        newcomers = [come(members, 2), come(members, 3)]
-        take_in(founders, newcomers)
-        for newcomer in newcomers:
-            enter(newcomer, members, 1)
-        assert make(members, 1) == {2222}
-
-
 def test_the_same_workers_may_make_a_ring_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """After a decision, for the same round; and after one has come and left, in the same generation.
 
@@ -155,40 +109,6 @@ def test_one_that_does_not_come_is_silent_from_when_it_was_taken_in() -> None:
         wait_for(lambda: one.ring.silent(0.2) == {2}, "the newcomer to count as silent")
         deaf.close()
         wait_for(lambda: not one.ring._watch._asked_s, "the question to end")  # before the interpreter does
-
-
-def test_one_that_does_not_come_is_lost_and_the_others_go_on() -> None:
-    with job(2) as members:
-        founders = list(members)
-        change(1, founders)
-        assert make(founders, 0) == {11}
-        newcomer = come(members, 2)
-        take_in(founders, [newcomer])
-        for member in founders:
-            member.push(1)
-        assert change(2, founders) == 1
-        assert all(member.wait() for member in founders) and founders[0].sum() == 22
-        assert make(founders, 2) == {33}
-        assert newcomer.ring.status().first_incomplete == 0
-
-
-def test_with_its_first_round_it_has_the_sums_that_others_may_lack() -> None:
-    with job(2) as members:
-        lost, behind = members
-        change(1, members)
-        assert make(members, 0) == {11}
-        newcomer = come(members, 2)
-        take_in([lost, behind], [newcomer])
-        following = enter(newcomer, members, 1)
-        for member in members:
-            member.push(1)
-        assert newcomer.wait() and newcomer.ring.status().first_incomplete == following
-        newcomer.clear()
-        newcomer.push(2)
-        assert change(2, [behind, newcomer]) == 2
-        assert behind.wait() and behind.sum() == 222
-        behind.push(2)
-        assert behind.wait() and newcomer.wait() and (behind.sum(), newcomer.sum()) == (330, 330)
 
 
 def test_nobody_is_told_lost_in_whose_place_another_one_is_by_now() -> None:

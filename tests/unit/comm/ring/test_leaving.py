@@ -19,13 +19,9 @@ def leave(leaver: Member, stay: list[Member]) -> None:
         member.ring.expect(len(stay))
 
 
-def founded(members: list[Member]) -> None:
-    change(1, members)
-
-
 def test_one_that_leaves_stays_until_all_have_its_last_round() -> None:
     with job() as (one, leaver, other):
-        founded([one, leaver, other])
+        change(1, [one, leaver, other])
         for member in (one, leaver, other):
             member.push(0)
         assert one.wait() and leaver.wait() and other.wait()
@@ -37,19 +33,9 @@ def test_one_that_leaves_stays_until_all_have_its_last_round() -> None:
         assert leaver.ring.depart(lambda: False)
 
 
-@pytest.mark.slow
-def test_one_that_leaves_in_a_change_stays_until_it_is_over() -> None:
-    """Others may be behind, and their next ring has it."""
-    with job(2) as (leaver, other):
-        founded([leaver, other])
-        leaver.ring.freeze()
-        looks = iter([False, False, True])
-        assert not leaver.ring.depart(lambda: next(looks))
-
-
 def test_a_worker_leaves_with_a_round_and_the_others_go_on() -> None:
     with job() as (leaver, one, other):
-        founded([leaver, one, other])
+        change(1, [leaver, one, other])
         for member in (leaver, one, other):
             member.push(0)
         assert leaver.wait() and one.wait() and other.wait() and one.sum() == 111
@@ -64,42 +50,9 @@ def test_a_worker_leaves_with_a_round_and_the_others_go_on() -> None:
         assert one.wait() and other.wait() and one.sum() == 330
 
 
-@pytest.mark.slow
-def test_who_is_behind_when_one_leaves_and_another_is_lost_gets_the_round_of_both() -> None:
-    """The decision knows who has left. So the ring of those that are left is that of the round after, too."""
-    with job(4) as (ahead, leaver, lost, behind):
-        founded([ahead, leaver, lost, behind])
-        for member in (ahead, leaver, lost, behind):
-            member.push(0)
-        assert ahead.wait() and leaver.wait() and lost.wait()
-        leave(leaver, [ahead, lost])
-        assert change(2, [ahead, behind]) == 1
-        assert behind.wait() and behind.sum() == 1111
-        ring = behind.ring._worker.ring
-        behind.ring.expect(2)
-        assert behind.ring._worker.ring is ring, "no ring but that of the decision"
-        for member in (ahead, behind):
-            member.push(1)
-        assert ahead.wait() and behind.wait() and (ahead.sum(), behind.sum()) == (2002, 2002)
-        assert not leaver.ring.depart(lambda: True)
-
-
-def test_nobody_makes_a_ring_while_a_decision_is_under_way() -> None:
-    with job() as (one, leaver, other):
-        founded([one, leaver, other])
-        for member in (one, leaver, other):
-            member.push(0)
-        assert one.wait() and leaver.wait() and other.wait()
-        one.ring.freeze()
-        leave(leaver, [one])
-        assert one.ring._worker.making is None
-        one.push(1)
-        assert not one.wait(0.01)
-
-
 def test_all_wait_for_each_other_at_the_end() -> None:
     with job(2) as (one, other):
-        founded([one, other])
+        change(1, [one, other])
         for member in (one, other):
             member.push(0)
         assert one.wait() and other.wait()
@@ -111,25 +64,12 @@ def test_all_wait_for_each_other_at_the_end() -> None:
         assert found == [True]
 
 
-def test_one_that_leaves_goes_when_all_have_said_so_though_it_is_frozen() -> None:
-    """The others may be gone before the next ring is made."""
-    with job(2) as (leaver, other):
-        founded([leaver, other])
-        for member in (leaver, other):
-            member.push(0)
-        assert leaver.wait() and other.wait()
-        for member in (leaver, other):
-            member.ring.depart(iter([False, True]).__next__)
-            leaver.ring.freeze()
-        assert leaver.ring.depart(lambda: False)
-
-
 def test_where_the_one_with_the_store_is_gone_the_others_go_unless_they_are_in_a_change(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """It may be lost, and some may need the sums of those that end."""
     with job(2) as (one, other):
-        founded([one, other])
+        change(1, [one, other])
         for member in (one, other):
             member.push(0)
         assert one.wait() and other.wait()
