@@ -5,7 +5,9 @@ local          one worker, no network
 ring           ring all-reduce over gloo
 byteps         parameter servers of BytePS
 torch_buffers  what data planes for torch share: buffers are torch tensors
+elastic_job    whether workers and servers of this job come and go
 plane          what the control plane needs of a data plane that goes on when a worker is lost
+peer_watch     a thread that sees which connections of such a plane have closed
 link_rate      the rate of a link, and from how many bytes on a sum is worth its cost there
 peers          connections between two workers, for what is no sum
 followed_sums  sums that a worker follows until it takes part in them
