@@ -3,8 +3,10 @@
 `python -m tests.models.membership.checker` runs many schedules, and `... .broken` breaks of the code.
 
 checker      jobs and faults, and tallies of what went wrong
-broken       breaks of the real code, which the model must find (breaks.yaml)
-world        a job on a fake network, and the invariants that are checked in it
+broken       breaks of the real code, which the model must find (breaks.yaml, ring_breaks.yaml)
+job          what is run, and what happened
+world        a job on a fake network
+checks       what must hold in it
 processes    a worker and a server in it
 trainer      the thread of a worker that trains
 training     what it trains: a state that is its history

@@ -15,7 +15,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from tests.models.membership.faults import disturbances
-from tests.models.membership.world import Job, World
+from tests.models.membership.job import Job
+from tests.models.membership.world import World
 
 _CHANCES = 0.01, 0.03  # of a fault before each action
 
@@ -53,26 +54,37 @@ _CASES = (
     ),
     Case(
         "servers come",
-        Job(4, 3, rounds=14),
+        Job(4, 3, pieces=(2, 2), rounds=14),
         {"kill server": 3, "join server": 4, "join": 1, "kill worker": 1, "slow answers": 2},
     ),
-    Case("partitions", Job(4, 2), {"partition": 2, "heal": 1, "reconnect": 3, "restart": 1, "join": 1, "pause": 2}),
+    Case(
+        "come and go", Job(3, 2, rounds=12), {"join": 3, "leave": 3, "kill worker": 1, "reconnect": 4, "slow offers": 1}
+    ),
+    Case(
+        "partitions",
+        Job(4, 2),
+        {"partition": 2, "heal": 2, "hide coordinator": 1, "reconnect": 3, "restart": 1, "join": 1},
+    ),
     Case(
         "everything",
         Job(5, 2, rounds=14),
         {"kill worker": 2, "kill server": 1, "leave": 2, "join": 2, "join server": 1, "restart": 2}
         | {"partition": 1, "heal": 1, "reconnect": 2, "slow answers": 2, "pause": 1},
     ),
-    Case("too few", Job(4, 2, rounds=10, least=3), {"kill worker": 3, "join": 1, "restart": 1, "pause": 2}),
+    Case(
+        "too few",
+        Job(4, 2, rounds=10, least=3),
+        {"kill worker": 3, "join": 1, "leave": 1, "restart": 1, "reconnect": 3},
+    ),
     Case("ring kills", Job(4, 0, rounds=8), {"kill worker": 3}),
     Case(
         "ring restarts",
         Job(5, 0, rounds=10),
-        {"kill worker": 3, "restart": 2, "reconnect": 2, "partition": 1, "heal": 1},
+        {"kill worker": 3, "restart": 2, "reconnect": 2, "partition": 1, "hide coordinator": 1, "heal": 2},
     ),
     Case("ring too few", Job(4, 0, rounds=10, least=3), {"kill worker": 3, "join": 1, "restart": 1, "pause": 2}),
     Case("ring leaves", Job(6, 0, rounds=10), {"leave": 3, "kill worker": 2, "restart": 1, "reconnect": 4}),
-    Case("ring joins", Job(3, 0, rounds=12), {"join": 3, "kill worker": 2, "slow offers": 2}),
+    Case("ring joins", Job(3, 0, rounds=12), {"join": 3, "kill worker": 1, "kill giver": 1, "slow offers": 2}),
     Case(
         "ring everything",
         Job(4, 0, rounds=12),

@@ -18,6 +18,8 @@ class Network:
         self._channels: dict[tuple[Process, Process], deque[Any]] = {}  # only those with messages
         self._blocked: dict[Process, bool] = {}  # a partition; True: only the link to the coordinator
         self._held: set[tuple[Process, Process]] = set()
+        self.was_blocked: set[Process] = set()
+        self.hides_coordinator = False  # it hears the launcher alone, which is beside it
 
     def send(self, sender: Process, messages: Iterable[tuple[Process, Any]]) -> None:
         """Each message behind the others of its channel."""
@@ -26,7 +28,7 @@ class Network:
 
     def deliverable(self) -> list[tuple[Process, Process]]:
         """Channels whose first message may arrive now."""
-        if not self._held and not self._blocked:
+        if self.is_whole:
             return list(self._channels)
         return [channel for channel in self._channels if not self._cut(*channel)]
 
@@ -40,6 +42,7 @@ class Network:
 
     def block(self, process: Process, coordinator_only: bool = False) -> None:
         """Hold everything to and from a process."""
+        self.was_blocked.add(process)
         self._blocked[process] = coordinator_only
 
     def hold(self, sender: Process, receiver: Process) -> None:
@@ -61,7 +64,7 @@ class Network:
 
     def reaches_coordinator(self, process: Process) -> bool:
         """Its heartbeats arrive."""
-        return process not in self._blocked
+        return process not in self._blocked and not self.hides_coordinator
 
     def is_blocked(self, process: Process) -> bool:
         """A partition holds it, or its link to the coordinator."""
@@ -74,6 +77,20 @@ class Network:
     def is_sending(self, sender: Process, receiver: Process) -> bool:
         """Something is on its way."""
         return (sender, receiver) in self._channels
+
+    def arriving(self, sender: Process, receiver: Process) -> list[Any]:
+        """What is on its way, if nothing holds it."""
+        return [] if self._cut(sender, receiver) else list(self._channels.get((sender, receiver), ()))
+
+    @property
+    def is_whole(self) -> bool:
+        """Nothing is held."""
+        return not (self._held or self._blocked or self.hides_coordinator)
+
+    def heal(self) -> None:
+        """Nothing is held any more."""
+        self._held.clear()
+        self._blocked.clear()
 
     def lose(self, which: Callable[[Any], bool]) -> None:
         """These messages will not arrive."""
@@ -106,6 +123,8 @@ class Network:
 
     def _cut(self, sender: Process, receiver: Process) -> bool:
         if (sender, receiver) in self._held:
+            return True
+        if self.hides_coordinator and COORDINATOR in (sender, receiver) and sender.role != "launcher":
             return True
         link_only = [self._blocked[process] for process in (sender, receiver) if process in self._blocked]
         return bool(link_only) and (not all(link_only) or COORDINATOR in (sender, receiver))

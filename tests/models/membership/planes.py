@@ -84,6 +84,11 @@ class Released:
 RingMessage: TypeAlias = Named | Piece | Kept | Released
 
 
+def first_address(slot: int) -> str:
+    """Of a worker that the job begins with. The first ring does not know it."""
+    return f"worker {slot} first"
+
+
 class RingPlane:
     """The sums of one worker in a ring: `RingWorker`, with messages in the place of gloo.
 
@@ -95,6 +100,7 @@ class RingPlane:
     def __init__(self, own: Process, ring: Ring | None, send: Callable[[str, RingMessage], None]) -> None:
         self.own, self._send = own, send
         self.core = RingWorker(own.slot, ring)
+        self.closed: set[str] = set()  # addresses of those whose connections have ended
         self._values: list[Part] = []  # of the open round
         self._sums: dict[int, Parts] = {}  # by part
         self._kept: Mapping[int, Parts] = {}
@@ -181,6 +187,9 @@ class RingPlane:
         if ring is not None and part is not None and rank in dict(ring.members):
             self.core.summed(ring, part, ok=False)
 
+    def _is_gone(self, rank: int, address: str) -> bool:
+        return (address or first_address(rank)) in self.closed
+
     def passes_on(self, ring: Ring) -> bool:
         """Whether what others send in this ring may go through this worker."""
         return self.own.slot in dict(ring.members)
@@ -205,6 +214,8 @@ class RingPlane:
                     self._pieces.setdefault((ring, len(begun) - 1), {})[self.own.slot] = part, value
                     self._to_all(ring, Piece(ring, len(begun) - 1, part, value))
                     self._look_for_sum(ring, len(begun) - 1)
+                    if part not in self._sums and any(self._is_gone(*member) for member in ring.members):
+                        self.core.summed(ring, part, ok=False)
                 case SpreadKept(ring, sender):
                     self._spreading[ring] = effect
                     if ring.members[sender][0] == self.own.slot:
@@ -252,4 +263,4 @@ class RingPlane:
     def _to_all(self, ring: Ring, message: RingMessage) -> None:
         for rank, address in ring.members:
             if rank != self.own.slot:
-                self._send(address or f"first {rank}", message)
+                self._send(address or first_address(rank), message)

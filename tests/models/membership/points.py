@@ -11,11 +11,12 @@ from typing import Any
 from dynamix_ps.membership.generations import Output
 from dynamix_ps.membership.messages import Fence, Freeze, Process, Resume
 from tests.models.membership.faults import disturbances
+from tests.models.membership.job import Job
 from tests.models.membership.pieces import Answer
 from tests.models.membership.planes import RingPlane
 from tests.models.membership.processes import WorkerProcess
 from tests.models.membership.trainer import Phase
-from tests.models.membership.world import Job, World
+from tests.models.membership.world import World
 
 ROUND = 2  # in which faults happen
 

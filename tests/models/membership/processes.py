@@ -11,7 +11,6 @@ from dynamix_ps.membership.messages import (
     COORDINATOR,
     Finish,
     FromCoordinator,
-    Join,
     LeaveAsked,
     Process,
     ToCoordinator,
@@ -43,9 +42,9 @@ class Stream:
             self._kept.append(effect.message)
         self._send(COORDINATOR, effect.message)
 
-    def connect(self) -> None:
+    def connect(self, *first: ToCoordinator) -> None:
         """A connection is made."""
-        for message in (Join(), *self._kept):
+        for message in (*first, *self._kept):
             self._send(COORDINATOR, message)
 
 
@@ -68,6 +67,7 @@ class WorkerProcess:
         self.core, self.trainer, self.plane = core, trainer, plane
         self.stream = Stream(send)
         self._send, self._connected = send, connected
+        self._is_over = False  # it has said its last word
         self._closed: set[str] = set()  # addresses of workers that are gone
 
     @property
@@ -117,6 +117,7 @@ class WorkerProcess:
             trainer.giver_is_gone = True
         if isinstance(self.plane, RingPlane):
             self._closed.add(peer.address)
+            self.plane.closed.add(peer.address)
             self.plane.on_broken(peer.slot)
         elif isinstance(self.plane, ServerPlane) and peer.role == "server":
             self.follow(self.core.on_closed("server", peer.slot))
@@ -160,9 +161,9 @@ class WorkerProcess:
         for receiver, message in self.trainer.outgoing:
             self._send(receiver, message)
         self.trainer.outgoing.clear()
-        if self.trainer.phase is Phase.OVER and self.trainer.last_word is not None:
+        if self.trainer.phase is Phase.OVER and self.trainer.last_word is not None and not self._is_over:
+            self._is_over = True
             self._send(COORDINATOR, self.trainer.last_word)
-            self.trainer.last_word = None
 
     def gives_to(self, process: Process) -> FollowedBy | None:
         return self.trainer.newcomers.here.get(process)

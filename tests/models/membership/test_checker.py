@@ -32,6 +32,13 @@ def test_the_invariants_hold_with_a_fault_at_every_point_and_at_every_pair_of_po
     assert happened["lost"] > 500 and happened["behind"] > 50 and happened["entered"] > 100, happened
 
 
+def test_there_are_breaks_of_rules_of_servers_and_of_rings() -> None:
+    breaks = read_breaks()
+    over_servers = [one for one in breaks if not one.cases[0].startswith("ring")]
+    assert sum(one.is_rule for one in breaks) >= 30
+    assert min(len(over_servers), len(breaks) - len(over_servers)) >= 58
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("one", read_breaks(), ids=lambda one: one.name)
 def test_the_model_finds_what_goes_wrong_with_a_break(one: Broken) -> None:

@@ -6,7 +6,7 @@ sums it is told.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import Any, Protocol
@@ -19,6 +19,7 @@ from dynamix_ps.membership.worker import Effects, Worker
 from tests.models.membership.training import Part, Parts, Training, TrainingVotes
 from worker_hooks.membership.newcomers import Newcomers
 
+_KEPT = 4  # sums that are kept for a newcomer; it enters when it is further behind
 DEPART_S = 10.0  # so long does a worker that ends wait for the others
 
 
@@ -74,10 +75,13 @@ class FollowedBy:
     told: int = 0
     taken: int = 0
     is_over: bool = False
+    _was_ready: bool = False
 
     @property
     def is_ready(self) -> bool:
-        return self.is_over or (self.taken > 0 and self.told - self.taken <= 1)
+        caught_up = self.taken > 0 and self.told - self.taken <= 1
+        self._was_ready |= self.is_over or caught_up or self.told - self.taken > _KEPT
+        return self._was_ready
 
 
 class RoundPlane(Protocol):
@@ -105,8 +109,8 @@ class Trainer:
     plane: RoundPlane
     state: TrainingVotes
     buffers: int
-    rounds: int
     follows_first: bool  # newcomers follow
+    closes: Callable[..., bool]  # the training is over before this round; the same on all workers
     training: Training = field(default_factory=Training)
     phase: Phase = Phase.BEGIN
     leaving: bool = False
@@ -123,6 +127,7 @@ class Trainer:
     pushed: int = 0
     entered_at: int = -1
     followed: int = 0  # rounds
+    not_reached: list[Process] = field(default_factory=list)  # newcomers
     waited_s: float = 0.0  # for the others, at its end
     last_word: ToCoordinator | None = None
     _parts: Parts = frozenset()
@@ -209,6 +214,11 @@ class Trainer:
         awaited = self._begin[0].servers if self.phase is Phase.ENTER and self._begin else self._entering or ()
         return [one for one in awaited if not self.core.known.has_met(one)]
 
+    @property
+    def planned(self) -> Planned | None:
+        """With whom this newcomer was to begin."""
+        return self._begin[0] if self._begin else None
+
     # Its beginning.
 
     def _start(self) -> None:
@@ -276,6 +286,7 @@ class Trainer:
 
     def cannot_reach(self, newcomer: Process) -> Effects:
         """The others wait for it, and are told."""
+        self.not_reached.append(newcomer)
         return [suspicion(newcomer)]
 
     def _handover(self, planned: Planned | None) -> Handover:
@@ -313,7 +324,7 @@ class Trainer:
             self.phase = Phase.WAIT
 
     def _written(self) -> Part:
-        if self.round >= self.rounds:
+        if self.closes(self.round):
             return Part(self.own, self.round, closing=True)
         held = self.core.offered()
         if self.follows_first:
@@ -345,7 +356,7 @@ class Trainer:
         if any(part.closing for part in self._parts):
             return self.stop("the training was over before it entered") if self.follows else self._depart()
         if any(part.ending for part in self._parts):
-            self.rounds = self.round + 1
+            self.closes(self.round + 1, True)
         present = sorted(part.worker.slot for part in self._parts)
         missing, votes, number = self.training.missing(present), self.state.votes, self.round
         if missing:

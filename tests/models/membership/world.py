@@ -1,90 +1,34 @@
-"""A job on a fake network: any order of what can happen next, and faults between.
-
-After each round of each worker the invariants are checked:
-
-    contributors of a round, and so the state after it, are the same on all who are members or have left
-    nobody completes a round of a generation that is fenced
-    each sample is taken once per epoch
-
-and at the end, that nothing is stuck, and that not all have left before the last round.
-"""
+"""A job on a fake network: any order of what can happen next, and faults between. `checks.py` looks on."""
 
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from dynamix_ps.membership.coordinator import Coordinator
+from dynamix_ps.membership.effects import Tell, suspicion
 from dynamix_ps.membership.generations import MembershipSettings, Output
-from dynamix_ps.membership.journal import Decided, Left, Lost, Record, as_plain, from_plain
-from dynamix_ps.membership.messages import COORDINATOR, Process, Suspect, Waiting
+from dynamix_ps.membership.journal import Decided, Left, Lost, Offered, Record, as_plain, from_plain
+from dynamix_ps.membership.messages import COORDINATOR, AskLeave, Entry, Join, Leave, Process, Waiting
 from dynamix_ps.membership.ring_worker import Ring
 from dynamix_ps.membership.worker import Worker
-from tests.models.membership.exchange import Exchange
+from tests.models.membership.checks import Checks
+from tests.models.membership.job import WAIT_S, Counts, Job, References
 from tests.models.membership.network import Network
 from tests.models.membership.planes import Kept, Named, Piece, RingPlane, ServerPlane
-from tests.models.membership.processes import Closed, ServerProcess, WorkerProcess
-from tests.models.membership.round_table import RoundTable
-from tests.models.membership.trainer import Phase, Trainer, Violation
+from tests.models.membership.processes import Closed, ServerProcess, Stream, WorkerProcess
+from tests.models.membership.trainer import Phase, Trainer
 from tests.models.membership.training import TrainingVotes
 
 LAUNCHER = Process("launcher", 0, "")
 TICK_S = 0.2
-LEASE_S, WAIT_S = 2.0, 4.0
+LEASE_S = 2.0
 _MOST_ACTIONS = 50_000
 _TRIES, _OF_TRAINING = 3, 0.4  # of choosing what happens next, and how often it is a step of a worker
+_SEEN_TICKS = 6  # longer than a closed connection is not believed, and shorter than a lease
+_LAST_ANSWERS_S = 0.8  # what a dead process has sent arrives within it
 _QUIET_TICKS = 120  # longer than any lease: then nothing will happen any more
-
-
-@dataclass(frozen=True, slots=True)
-class Job:
-    """What is started.
-
-    Attributes:
-        servers: 0: a ring.
-        pieces: of every buffer, over servers.
-        follows: newcomers follow before they enter; not in a ring.
-        spare: slots of workers that are empty at first.
-        least: workers; with fewer, the others wait WAIT_S for newcomers.
-    """
-
-    workers: int = 4
-    servers: int = 2
-    pieces: tuple[int, ...] = (2, 1)
-    rounds: int = 6
-    prefetch: int = 0
-    follows: bool = True
-    spare: int = 2
-    least: int = 1
-
-    @property
-    def slots(self) -> int:
-        return self.workers + self.spare
-
-
-@dataclass
-class Counts:
-    """What happened, so that a tally can tell that it was tried."""
-
-    rounds: int = 0  # of all workers
-    decisions: int = 0
-    behind: int = 0  # workers that were one round behind at a decision
-    entered: int = 0
-    followed: int = 0  # rounds of newcomers before they entered
-    left: int = 0
-    lost: int = 0
-    cut_off: int = 0  # workers that end because a sum was lost with a server
-    restarts: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class References:
-    """What makes the sums over servers: the references, or recorded ones."""
-
-    exchange: Callable[..., Exchange] = Exchange
-    table: Callable[..., RoundTable] = RoundTable
 
 
 class World:
@@ -99,14 +43,22 @@ class World:
         self.workers: dict[Process, WorkerProcess] = {}
         self.servers: dict[Process, ServerProcess] = {}
         self.dead: set[Process] = set()
-        self._running: list[WorkerProcess] = []
+        self.running: list[WorkerProcess] = []
         self.reasons: dict[Process, str] = {}  # why processes have ended
-        self.truncate: Callable[[Output], int | None] = lambda output: None  # messages after which the coordinator dies
-        self._states: dict[int, dict[Process, Any]] = {}  # after each round
+        self.truncate: Callable[[Output], int | None] = lambda output: None  # it dies after so many messages
         self._in_slot: dict[tuple[str, int], Process] = {}  # that was started last
         self._ended: list[Process] = []  # of which the launcher tells, when their last word has arrived
-        self._unseen: set[Process] = set()  # dead ones, of which the launcher tells late
+        self.unseen: dict[Process, bool] = {}  # dead ones, of which the launcher tells late; True: others see it
+        self.in_order: set[Process] = set()  # workers that have left, and have told the coordinator
+        self._open: set[Process] = set()  # those of them whose connections are not closed yet
+        self._hidden_since_s = 0.0  # since when nobody reaches the coordinator
+        self._back_s: dict[Process, float] = {}  # when who was hidden from it reaches it again
+        self._died_s: dict[Process, float] = {}
         self._started = 0
+        self.launcher = Stream(lambda to, message: self.network.send(LAUNCHER, [(to, message)]))
+        self.asked: list[Process] = []  # to leave, by the launcher
+        self.out_of_reach: set[tuple[Process, Process]] = set()  # servers that come, and workers that they never answer
+        self.checks = Checks(self)
         self.settings = MembershipSettings(
             job.workers, job.servers, job.least, max_workers=job.slots, lease_s=LEASE_S, join_wait_s=WAIT_S
         )
@@ -130,24 +82,31 @@ class World:
             plane = RingPlane(process, ring if founder else None, lambda to, what: self._send_to(process, to, what))
             sums = plane  # type: ignore[assignment]
         core = Worker(process, sums, job.workers, late=not founder)
-        state = TrainingVotes.of(job.workers, job.slots, job.prefetch)
-        trainer = Trainer(core, plane, state, len(job.pieces), job.rounds, job.follows and bool(job.servers))
+        state = TrainingVotes.of(job.workers, job.slots, job.prefetch, job.least)
+        trainer = Trainer(core, plane, state, len(job.pieces), job.follows and bool(job.servers), self.checks.closes)
         trainer.is_founder = founder
         send = lambda to, what: self._send(process, to, what)  # noqa: E731
-        self._in_slot["worker", process.slot] = process
+        self._comes(process)
         self.workers[process] = WorkerProcess(
             core, trainer, plane, send, lambda slot: self._in_slot.get(("server", slot))
         )
-        self._running.append(self.workers[process])
-        self.workers[process].stream.connect()
+        self.running.append(self.workers[process])
+        self.workers[process].stream.connect(Join())
 
     def start_server(self, process: Process) -> None:
         """It joins."""
         send = lambda to, what: self._send(process, to, what)  # noqa: E731
-        self._in_slot["server", process.slot] = process
+        self._comes(process)
         table = self._references.table()
         self.servers[process] = ServerProcess(process, table, send, lambda slot: self._in_slot.get(("worker", slot)))
-        self.servers[process].stream.connect()
+        self.servers[process].stream.connect(Join())
+
+    def _comes(self, process: Process) -> None:
+        """What the one before it in its slot has said is heard before."""
+        if (earlier := self._in_slot.get((process.role, process.slot))) is not None:
+            self._tell_closed(COORDINATOR, [earlier])
+            self._close_now(earlier)
+        self._in_slot[process.role, process.slot] = process
 
     def newcomer(self, role: str) -> Process | None:
         """A name for one that comes: in a slot that is free, or whose process is dead. None: there is none."""
@@ -168,6 +127,11 @@ class World:
         return process not in self.dead and process in table and not table[process].over
 
     @property
+    def offered(self) -> list[Entry]:
+        """All that the disk knows."""
+        return [record.entry for record in self.disk if isinstance(record, Offered)]
+
+    @property
     def training(self) -> list[WorkerProcess]:
         """Workers that run, are in rounds, and are not given up by the coordinator."""
         gone = self.coordinator.members.gone
@@ -181,9 +145,8 @@ class World:
         self.network.send(sender, [(receiver, message)])
 
     def _send_to(self, sender: Process, address: str, message: Any) -> None:
-        """To the process with this address, or one of those that the job begins with."""
-        name = address if address.startswith("worker") else f"worker {address.split()[1]} first"
-        receiver = next((process for process in self.workers if process.address == name), None)
+        """To the process with this address."""
+        receiver = next((process for process in self.workers if process.address == address), None)
         if receiver is not None and self.alive(receiver):
             self.network.send(sender, [(receiver, message)])
 
@@ -195,7 +158,7 @@ class World:
             self._tick()
         for _ in range(_TRIES):
             if self.rng.random() < _OF_TRAINING:
-                if self._act(self.rng.choice(self._running)):
+                if self._act(self.rng.choice(self.running)):
                     return True
             elif channels := self.network.deliverable():
                 sender, receiver = channel = self.rng.choice(channels)
@@ -205,31 +168,38 @@ class World:
             sender, receiver = channel = self.rng.choice(channels)
             self._deliver(sender, receiver, self.network.take(channel))
             return True
-        return any(self._act(worker) for worker in self.rng.sample(self._running, len(self._running)))
+        return any(self._act(worker) for worker in self.rng.sample(self.running, len(self.running)))
 
     def _act(self, worker: WorkerProcess) -> bool:
         """A step of this worker, if there is one: of its training, or it meets a server."""
         process, trainer = worker.core.known.own, worker.trainer
         if servers := [one for one in worker.servers_to_meet() if self._answers(one, process)]:
-            worker.meet(self.rng.choice(servers))
+            server = self.rng.choice(servers)
+            self._tell_closed(process, [one for one in self.servers if one.slot == server.slot and one != server])
+            worker.meet(server)
             return True
         if not (self._is_summed(worker) if trainer.phase is Phase.WAIT else trainer.can_act):
             return False
         was, entered_at = trainer.phase, trainer.entered_at
         worker.act()
         if was is Phase.WAIT and trainer.phase is Phase.SUMMED:
-            self._check_fence(worker)
+            self.checks.fence(worker)
         elif was is Phase.SUMMED and trainer.phase is Phase.LEARNT:
             self.counts.followed += trainer.follows
             if not trainer.follows:
-                self._check_step(worker)
+                self.checks.step(worker)
         self.counts.entered += trainer.entered_at != entered_at
         self._end_if_over(process)
         return True
 
     def _answers(self, server: Process, worker: Process) -> bool:
         there = self.alive(server) and self._in_slot["server", server.slot] == server
-        return there and not self.network.is_cut_off(server) and not self.network.is_cut_off(worker)
+        return (
+            there
+            and (server, worker) not in self.out_of_reach
+            and not self.network.is_cut_off(server)
+            and not self.network.is_cut_off(worker)
+        )
 
     def _is_summed(self, worker: WorkerProcess) -> bool:
         """A wait would complete the round: other waits change nothing."""
@@ -240,11 +210,14 @@ class World:
 
     def _deliver(self, sender: Process, receiver: Process, message: Any) -> None:
         if receiver == COORDINATOR:
+            self._back_s.pop(sender, None)
             return self.follow(self.coordinator.on_message(sender, message, self.now_s))
         if not self.alive(receiver):
             return None
         if receiver.role == "server":
             server = self.servers[receiver]
+            if sender == COORDINATOR:
+                self._tell_closed(receiver, self.workers)
             server.on_coordinator(message) if sender == COORDINATOR else server.on_peer(sender, message)
         else:
             worker = self.workers[receiver]
@@ -258,21 +231,31 @@ class World:
         self._end_if_over(receiver)
         return None
 
+    def _tell_closed(self, receiver: Process, others: Iterable[Process]) -> None:
+        """Connections to others that have ended are seen before those to who has come since."""
+        for sender in [one for one in others if not self.alive(one)]:
+            while self.network.is_sending(sender, receiver):
+                self._deliver(sender, receiver, self.network.take((sender, receiver)))
+
     def follow(self, output: Output) -> None:
         """Records first, then messages; and perhaps the coordinator dies between."""
         count = self.truncate(output)
         records, messages = output.records, output.messages
-        self._count(output)
+        if count is not None and count < 0:  # it dies while it writes
+            records, count = records[: count + len(records)], 0
+        self._count(records)
+        for record in records:
+            self.checks.record(record)
         self.disk += [from_plain(as_plain(record)) for record in records]
         for receiver, message in messages if count is None else messages[:count]:
             self._send(COORDINATOR, receiver, message)
         if count is not None:
             self.restart_coordinator()
 
-    def _count(self, output: Output) -> None:
-        self.counts.decisions += sum(isinstance(record, Decided) for record in output.records)
-        self.counts.lost += sum(isinstance(record, Lost) for record in output.records)
-        self.counts.left += sum(isinstance(record, Left) for record in output.records)
+    def _count(self, records: list[Record]) -> None:
+        self.counts.decisions += sum(isinstance(record, Decided) for record in records)
+        self.counts.lost += sum(isinstance(record, Lost) for record in records)
+        self.counts.left += sum(isinstance(record, Left) for record in records)
 
     def _tick(self) -> None:
         self.now_s += TICK_S
@@ -280,15 +263,20 @@ class World:
             if not self.alive(process):
                 continue
             if process in self.workers:
+                died = [one for one, died_s in self._died_s.items() if self.now_s - died_s >= _LAST_ANSWERS_S]
+                self._tell_closed(process, [one for one in died if self.network.arriving(one, process)])
                 self.workers[process].look(self.now_s, TICK_S)
                 self._end_if_over(process)
-            if self.alive(process) and self.network.reaches_coordinator(process):
+            reaches = self.network.reaches_coordinator(process) and self.now_s >= self._back_s.get(process, 0.0)
+            if self.alive(process) and reaches:
+                self._back_s.pop(process, None)
                 self.coordinator.heard(process, self.now_s)
                 waiting = Waiting(self._waits_in_vain(process))
                 self.follow(self.coordinator.on_message(process, waiting, self.now_s))
         for process in [one for one in self._ended if not self.network.is_sending(one, COORDINATOR)]:
             self._ended.remove(process)
-            self.network.send(LAUNCHER, [(COORDINATOR, Suspect(process))])
+            self._close_now(process)
+            self.launcher.tell(suspicion(process))
         self.follow(self.coordinator.on_time(self.now_s))
 
     def _waits_in_vain(self, process: Process) -> Any:
@@ -314,21 +302,19 @@ class World:
     # Faults.
 
     def kill(self, process: Process, how: str, keep: Callable[[Process, Any], bool] | None = None) -> None:
-        """`how`: exit (the launcher sees it), closed (the launcher sees it later) or silent (its host is gone)."""
+        """`how`: exit (the launcher sees it), closed (others do) or silent (its host is gone)."""
         self.dead.add(process)
-        self._running = [worker for worker in self._running if worker.core.known.own != process]
+        self.running = [worker for worker in self.running if worker.core.known.own != process]
         self.network.unblock(process)
         self.network.cut(process, keep)
         self._end_of_rings(process, all_is_lost=False)
-        for states in self._states.values():
-            states.pop(process, None)
+        self.checks.forget(process)
+        self._died_s[process] = self.now_s
         if how == "exit":
-            self.network.send(LAUNCHER, [(COORDINATOR, Suspect(process))])
-        elif how == "closed":
-            self._ended.append(process)
-        if how == "silent":
-            self._unseen.add(process)
+            self.launcher.tell(suspicion(process))
         else:
+            self.unseen[process] = how == "closed" and process.incarnation == "first"
+        if how != "silent":
             self._close(process)
 
     def _end_if_over(self, process: Process) -> None:
@@ -336,11 +322,17 @@ class World:
         if not table[process].over or process in self.reasons:
             return
         self.reasons[process] = table[process].over
-        self._running = [worker for worker in self._running if worker.core.known.own != process]
+        self.running = [worker for worker in self.running if worker.core.known.own != process]
+        self.checks.reason(process)
         self.counts.cut_off += "which is lost" in table[process].over
         self._end_of_rings(process, all_is_lost=True)
-        self._close(process)
         self._ended.append(process)
+        leaves = process in self.workers and isinstance(self.workers[process].trainer.last_word, Leave)
+        if leaves and not self.network.is_blocked(process):
+            self.in_order.add(process)
+            self._open.add(process)
+        else:
+            self._close(process)
 
     def _end_of_rings(self, process: Process, all_is_lost: bool) -> None:
         """What is on its way through a ring that this process was in is lost, at an orderly end all of it."""
@@ -355,6 +347,12 @@ class World:
             )
         )
 
+    def _close_now(self, process: Process) -> None:
+        """It has waited with it until the coordinator knew."""
+        if process in self._open:
+            self._open.remove(process)
+            self._close(process)
+
     def _close(self, process: Process) -> None:
         for other in [*self.workers, *self.servers]:
             if other != process and self.alive(other):
@@ -365,41 +363,44 @@ class World:
         self.counts.restarts += 1
         self.truncate = lambda output: None
         self.coordinator = Coordinator(self.settings, self.disk)
+        self._back_s.clear()
+        self._hidden_since_s = self.now_s
         for process in [*self.workers, *self.servers]:
             self.reconnect(process)
+        self.reconnect(LAUNCHER)
         self.follow(self.coordinator.restart(self.now_s))
 
     def reconnect(self, process: Process) -> None:
         """The connection between a process and the coordinator breaks, and is made anew."""
         self.network.reconnect(process)
-        if self.alive(process):
-            (self.workers if process in self.workers else self.servers)[process].stream.connect()
+        self.in_order.discard(process)
+        if process == LAUNCHER:
+            self.launcher.connect()
+        elif self.alive(process):
+            (self.workers if process in self.workers else self.servers)[process].stream.connect(Join())
 
-    # Checks.
+    def ask_to_leave(self, process: Process) -> None:
+        """The launcher is told that a worker is to leave."""
+        self.asked.append(process)
+        self.launcher.tell(Tell(AskLeave(process, len(self.asked)), keep=True))
 
-    def _check_fence(self, worker: WorkerProcess) -> None:
-        process, members = worker.core.known.own, self.coordinator.members
-        if process in members.gone:
-            return  # its step is nobody's; it will be refused
-        decided = any(isinstance(record, Decided) and record.generation == members.generation for record in self.disk)
-        number = worker.trainer.round
-        if decided and number >= members.first_round and worker.core.generation < members.generation:
-            raise Violation(f"{process} completes round {number} in generation {worker.core.generation}: it is fenced")
+    def hide_coordinator(self) -> None:
+        """Nobody reaches it until `show_coordinator`."""
+        self.network.hides_coordinator, self._hidden_since_s = True, self.now_s
 
-    def _check_step(self, worker: WorkerProcess) -> None:
-        process, members, state = worker.core.known.own, self.coordinator.members, worker.trainer.training
-        if process in members.gone:
-            return
-        number = state.iteration - 1
-        if wrong := state.wrong_samples():
-            raise Violation(f"{process}, round {number}: {wrong}")
-        self.counts.rounds += 1
-        others = self._states.setdefault(number, {})
-        for other, theirs in others.items():
-            lost = other in members.gone and self.workers[other].over != "left"
-            if theirs != state and not lost:
-                raise Violation(f"round {number}: {process} has {state}, {other} has {theirs}")
-        others[process] = state
+    def show_coordinator(self) -> None:
+        """Each process tries again after up to as long as it was hidden."""
+        if self.network.hides_coordinator:
+            self.network.hides_coordinator = False
+            for process in [*self.workers, *self.servers]:
+                self._back_s[process] = self.now_s + self.rng.uniform(0.0, self.now_s - self._hidden_since_s)
+
+    def heal(self) -> None:
+        """Nothing is cut off any more, and the launcher knows who is dead."""
+        self.show_coordinator()
+        self.network.heal()
+        self._ended += sorted(self.unseen)
+        self.unseen.clear()
 
     def run(self, disturb: Callable[[World], None]) -> Counts:
         """All rounds. `disturb` is called before each action.
@@ -410,7 +411,7 @@ class World:
         quiet = 0
         for _ in range(_MOST_ACTIONS):
             disturb(self)
-            if not self._running:
+            if not self.running:
                 break
             if self.act():
                 quiet = 0
@@ -420,21 +421,15 @@ class World:
                 self.network.release()
             if quiet > _QUIET_TICKS:
                 break
-            if quiet == _QUIET_TICKS // 2:  # the launcher has lost the hosts of those that were silent
-                self._ended += sorted(self._unseen)
-                self._unseen.clear()
+            if quiet == _SEEN_TICKS and self.network.is_whole:
+                self.checks.found_out([process for process, is_seen in self.unseen.items() if is_seen], only_seen=True)
+            if quiet == _QUIET_TICKS // 2:  # the launcher has lost the hosts of all
+                self.checks.found_out([] if self._back_s else list(self.unseen))
+                self.heal()
             if quiet % 20 == 19:
+                self.show_coordinator()
                 for process in self.network.blocked:
                     self.network.unblock(process)
             self._tick()
-        self._check_end()
+        self.checks.end()
         return self.counts
-
-    def _check_end(self) -> None:
-        if self._running:
-            stuck = [(w.trainer, w.core.generation) for w in self._running]
-            where = {str(trainer.own): (trainer.phase.name, trainer.round, number) for trainer, number in stuck}
-            raise Violation(f"stuck: {where}, the coordinator has {self.coordinator.change} {self.coordinator.members}")
-        ends = [w.over for w in self.workers.values() if w.trainer.has_state or w.trainer.training.rounds]
-        if not any(w.over == "left" and w.trainer.round >= w.trainer.rounds for w in self.workers.values()):
-            raise Violation(f"nobody has made all {self.job.rounds} rounds: {ends}, {self.reasons}")

@@ -17,9 +17,10 @@ from tests.compiled import compiled
 from tests.models.membership.checker import CASES
 from tests.models.membership.exchange import Exchange
 from tests.models.membership.faults import disturbances
+from tests.models.membership.job import References
 from tests.models.membership.recorded import Recorder
 from tests.models.membership.round_table import RoundTable
-from tests.models.membership.world import References, World
+from tests.models.membership.world import World
 from tests.unit.byteps_build import fuzz
 from tests.unit.byteps_build.breaks import BREAKS
 from tests.unit.byteps_build.sources_tree import STUBS, switched, write_tree
