@@ -59,7 +59,7 @@ LIMITS = {
     "lines of the product": Limit(75_600, 58_000),
     "lines of its core": Limit(60_000, 42_000),
     "lines of benchmarks": Limit(25_400, 20_000),
-    "lines of tests": Limit(89_140, 60_000),
+    "lines of tests": Limit(88_800, 60_000),
     "depth of inheritance": Limit(2, 2),
     "methods of the largest class": Limit(40, 40),
     "attributes of the largest class": Limit(20, 20),
