@@ -99,6 +99,7 @@ class Control:
     def __init__(self, folder: Path, settings: MembershipSettings) -> None:
         self.settings, self.records, self.notes = settings, Records(), Notes()
         self.lost: list[int] = []
+        self.left: list[int] = []
         self.shown = Shown()
         self._folder, self.port = folder, 0
         self.start()
@@ -112,7 +113,7 @@ class Control:
     async def _serve(self, ready: threading.Event) -> None:
         self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
         coordinator = Coordinator(self.settings, list(self.records))
-        tell = self.lost.append, lambda slot: None
+        tell = self.lost.append, self.left.append
         coordination = Coordination(coordinator, self.records, self.notes, *tell, self.shown)
         arbitrator = Bench(self._folder, Scripted()).arbitrator
         server = RpcServer(arbitrator, RUN, TOKEN, self.settings.workers, coordinator=coordination)
@@ -267,6 +268,8 @@ def test_all_others_hear_of_a_loss_also_from_a_coordinator_that_was_away(tmp_pat
         job.control.notes.wait_for("members", workers=[0, 3])
         assert job.control.lost == [2, 2, 1], "the second arbitrator is told of the loss before it, too"
         assert all(job.words[worker(slot)].empty() for slot in (0, 3)), "they stay"
+        job.close()
+        wait_for(lambda: sorted(job.control.left) == [0, 3], "both to have said their last word", PATIENCE_S)
 
 
 def test_a_request_to_leave_arrives_over_later_connections_and_counts_once(tmp_path: Path) -> None:
