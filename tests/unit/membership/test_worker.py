@@ -161,3 +161,18 @@ def test_a_newcomer_begins_with_the_others_and_names_no_round_that_it_cannot_hav
     assert hear(late, Freeze(2)) == [Tell(Status(2, None))]
     sums.at = 8
     assert hear(late, Freeze(3)) == [Tell(Status(3, 8))]
+
+
+def test_a_newcomer_does_not_begin_while_a_decision_is_under_way(late: Worker, sums: NotedSums) -> None:
+    """It has named no round in it, so the others go on without it."""
+    hear(late, Freeze(2))
+    assert late.has_heard_of(2)
+    (end,) = late.begin(Planned([ME, late.known.own], [], 1), 7)
+    assert MUST_COME_AGAIN in end.reason and sums.told == []
+
+
+def test_it_hears_nothing_that_ends_it_after_its_last_word(worker: Worker, sums: NotedSums) -> None:
+    hear(worker, decision(2, 5, [S[1]]))
+    worker.last_word(departed=True)
+    sums.lacks = frozenset({1})
+    assert hear(worker, Refused(2, "replaced"), Ended("over")) == worker.on_time(9.0) == []
