@@ -160,7 +160,8 @@ class Checks:
         elif reason == "left":
             legal = trainer.leaving or self._closes.get(round_number, False)
             legal &= not (isinstance(trainer.last_word, Suspect) and worker.plane.departed)
-            if trainer.waited_s > DEPART_S and process not in world.network.was_blocked and not world.unseen:
+            excused = process in world.network.was_blocked or world.unseen or world.died_at_end
+            if trainer.waited_s > DEPART_S and not excused:
                 raise Violation(f"{process} leaves, and has waited for the others in vain")
         elif "which is lost" in reason:
             legal = self._has_lost_a_sum(worker)

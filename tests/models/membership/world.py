@@ -48,6 +48,7 @@ class World:
         self.truncate: Callable[[Output], int | None] = lambda output: None  # it dies after so many messages
         self._in_slot: dict[tuple[str, int], Process] = {}  # that was started last
         self._ended: list[Process] = []  # of which the launcher tells, when their last word has arrived
+        self.died_at_end = False  # while others were leaving: one that has named its round may wait for these
         self.unseen: dict[Process, bool] = {}  # dead ones, of which the launcher tells late; True: others see it
         self.in_order: set[Process] = set()  # workers that have left, and have told the coordinator
         self._open: set[Process] = set()  # those of them whose connections are not closed yet
@@ -304,6 +305,7 @@ class World:
     def kill(self, process: Process, how: str, keep: Callable[[Process, Any], bool] | None = None) -> None:
         """`how`: exit (the launcher sees it), closed (others do) or silent (its host is gone)."""
         self.dead.add(process)
+        self.died_at_end |= any(worker.trainer.phase is Phase.DEPART for worker in self.running)
         self.running = [worker for worker in self.running if worker.core.known.own != process]
         self.network.unblock(process)
         self.network.cut(process, keep)
