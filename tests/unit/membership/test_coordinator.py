@@ -185,6 +185,17 @@ def test_who_leaves_is_not_lost() -> None:
     assert coordinator.change is None
 
 
+def test_a_newcomer_does_not_wait_where_all_others_leave_also_in_a_change() -> None:
+    coordinator = started()
+    say(coordinator, LAUNCHER, Suspect(W[0]))
+    for worker in W[1:3]:
+        say(coordinator, worker, Status(coordinator.members.generation, 5))
+        say(coordinator, worker, Leave())
+    say(coordinator, W[3], Join())
+    outputs = [say(coordinator, server, Fenced(coordinator.members.generation)) for server in S]
+    assert W[3] in told(outputs[-1], Ended)
+
+
 def test_a_request_to_leave_is_told_again_to_a_member_that_says_hello_again() -> None:
     """Its connection may have been closed when the request came."""
     coordinator = started()
