@@ -1,7 +1,6 @@
 """How workers and servers enter a training, and how workers leave it on notice, while the others train.
 
-votes.py has what sums decide, newcomers.py who follows whom, arrival.py the way of the state, and termination.py the
-notices.
+votes.py has what is decided around each sum, arrival.py the way of the state, and termination.py the notices.
 
 A newcomer's script runs from its beginning, as with `--resume`: `attach` returns with the state of the others. If the
 data plane tells sums, the others go on meanwhile, and the newcomer follows one of them: its loop runs as theirs, with
@@ -13,7 +12,6 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Mapping
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, BinaryIO, cast
 
@@ -29,7 +27,6 @@ from worker_hooks.iteration.in_flight import GradientSum
 from worker_hooks.loading.fingerprint import difference
 from worker_hooks.membership.arrival import StateCopy
 from worker_hooks.membership.handover import Handover
-from worker_hooks.membership.newcomers import Newcomers
 from worker_hooks.membership.votes import MembershipVotes
 from worker_hooks.planning.plan_switch import plan_of
 from worker_hooks.process.termination import TERMINATION
@@ -45,13 +42,11 @@ class MembershipChanges:
 
     Attributes:
         votes: what the sums decide; there from `begin_at` on.
-        newcomers: those that follow this worker or another one.
     """
 
-    votes: MembershipVotes
+    votes: MembershipVotes[SumGiver]
     _handover: Handover | None = None  # what this worker got when it came late
     _sums_of_others: SumTaker | None = None  # which it takes, as it is in no sum yet
-    _offered_to_others: Mapping[int, Process] = {}  # as far as it knows by them
 
     def __init__(self, training: Training) -> None:
         self._training, self._session, self._comm = training, training.session, training.session.comm
@@ -62,15 +57,17 @@ class MembershipChanges:
         self._adapter, self._progress = training.adapter, training.progress
         self._sums.check_announcement = self._check_announcement
         self._rank = self._session.workers.here.start
-        self.newcomers: Newcomers[SumGiver] = Newcomers()
 
     def begin_at(self) -> None:
         """Training begins, and there are plans."""
-        self.votes = MembershipVotes(self._plans.switch, self._session.settings.config.elastic.min_workers or 1)
+        least = self._session.settings.config.elastic.min_workers or 1
+        self.votes = MembershipVotes(
+            self._member, self._plans.switch, least, self._may_be_followed, self._sums_of_others is not None
+        )
 
     def close(self) -> None:
         """The training is over."""
-        for giver in self.newcomers.here.values():
+        for giver in self.votes.newcomers.here.values():
             giver.close()
 
     # -- who leaves ---------------------------------------------------------------------------------------------------
@@ -94,8 +91,6 @@ class MembershipChanges:
             )
         if gone:
             self._sums.exchange.trailer.go_without(gone)
-            if not self._sums.follows:  # it learns who is there when it enters
-                self._member.others_left(gone)
         if self._rank in gone:
             self._leave(iteration, len(staying))
 
@@ -124,32 +119,23 @@ class MembershipChanges:
         return self._comm.sends_again and not watches_loss
 
     @property
-    def _offered(self) -> Mapping[int, Process]:
-        return self._member.offered() if self._sums_of_others is None else self._offered_to_others
-
-    @property
     def entry_vote(self) -> int:
-        """Whom a newcomer follows, or will, holds its vote back until it has caught up, or never will."""
-        if self._comm.elastic is None:
-            return 0
-        held = self._offered
-        if self._may_be_followed:
-            held = self.newcomers.may_be_voted_in(held, self.votes.entries.version, self._sums.leads)
-        return self.votes.entries.vote(held, self._takes_in)
+        """As `MembershipVotes.vote`."""
+        return self.votes.vote(self._sums.leads, self._takes_in)
 
     def vote_in(self, view: GlobalView) -> None:
         """Follow the votes on entries, as all workers do after this sum."""
-        self.votes.enter(self._now.batch.iteration, view.agreed_entry, self._offered)
+        self.votes.enter(self._now.batch.iteration, view.agreed_entry)
 
     def tell_followers(self) -> None:
         """After a sum of gradients, and before anything follows from it: who follows learns what is not in it."""
         if self._sums_of_others is not None:
             note = self._sums_of_others.note()
             self._plans.switch.vote(plan_of(note["plan"]))
-            self._offered_to_others = {version: Process(**one) for version, one in note["offered"]}
-        elif self.newcomers.here:
-            offered = [[version, asdict(one)] for version, one in self._offered.items()]
-            for giver in self.newcomers.here.values():
+            self.votes.told = {version: Process(**one) for version, one in note["offered"]}
+        elif self.votes.newcomers.here:
+            offered = [[version, asdict(one)] for version, one in self.votes.offered.items()]
+            for giver in self.votes.newcomers.here.values():
                 giver.note({"plan": asdict(self._plans.switch.held), "offered": offered})
 
     def admit(self, iteration: int) -> None:
@@ -173,45 +159,37 @@ class MembershipChanges:
 
         Servers have no state: they only get their part of what is summed.
         """
-        planned = self._member.take_in(entering)
-        workers = [one for one in entering if one.role == "worker"]
+        planned, givers = self.votes.take_in(entering, self._sums.leads)
         if self._sums.leads and (servers := [one.slot for one in entering if one.role == "server"]):
             self._observer.servers_entered(iteration, servers)
-        if not (givers := self.newcomers.enter(workers, self._sums.leads)):
+        if not givers:
             return
         self._listen_to_sums()
         handover = self._hand_over(planned)
         began_s = time.monotonic()
         with self._sums.watch.blocked():  # it is no work of this worker
-            there = [one.slot for one, giver in givers.items() if self._give(one, giver, handover)]
+            there = [one.slot for one, giver in givers.items() if self._give(one, giver, handover, planned)]
         if there:
             self._observer.entered(iteration, there, len(planned.workers), time.monotonic() - began_s)
 
-    def _give(self, newcomer: Process, giver: SumGiver | None, handover: Handover) -> bool:
-        """Whether it has, or will have, what it lacks; if not, it is gone."""
-        if not self._may_be_followed:
-            assert handover.planned is not None
-            there = newcomer in handover.planned.workers  # else a decision is without it
-            return there and self._member.give_state(newcomer, handover, self._write_state)
-        if giver is not None:
+    def _give(self, newcomer: Process, giver: SumGiver | None, handover: Handover, planned: Planned) -> bool:
+        """Whether it has, or will have, what it lacks."""
+        there = self.votes.is_there(newcomer, giver, planned)
+        if there and giver is None:
+            return self._member.give_state(newcomer, handover, self._write_state)
+        if there and giver is not None:
             giver.enter(handover.write)
-            if not giver.is_over:
-                return True
-        self._member.is_gone(newcomer)  # or whom it followed, and so it ends
-        return False
+        elif self._may_be_followed:
+            self._member.is_gone(newcomer)  # or whom it followed, and so it ends
+        return there
 
     def _let_follow(self) -> None:
         """The one that leads begins to give the state to those that are offered. Between sums."""
-        newest = self._now.sum
+        newest, followers = self._now.sum, self.votes.newcomers.here
         if not self._takes_in or (newest is not None and newest.batches > 1):  # nobody can be voted in
-            while self.newcomers.here:
-                self.newcomers.here.popitem()[1].close()
-        elif (
-            self._sums.leads
-            and self._may_be_followed
-            and newest is not None
-            and (new := self.newcomers.unfollowing(self._member.offered(), self.votes.entries.version))
-        ):
+            while followers:
+                followers.popitem()[1].close()
+        elif newest is not None and (new := self.votes.unfollowing(self._sums.leads)):
             self._give_copy(new)
         self._listen_to_sums()
 
@@ -220,13 +198,13 @@ class MembershipChanges:
             copy = StateCopy()
             self._write_state(cast(BinaryIO, copy))
         for one in newcomers:
-            self.newcomers.here[one] = self._member.let_follow(one, self._hand_over(None), copy)
+            self.votes.newcomers.here[one] = self._member.let_follow(one, self._hand_over(None), copy)
 
     def _listen_to_sums(self) -> None:
-        self._comm.on_sum = self._give_sum if self.newcomers.here else None
+        self._comm.on_sum = self._give_sum if self.votes.newcomers.here else None
 
     def _give_sum(self, number: int, values: memoryview) -> None:
-        for giver in self.newcomers.here.values():
+        for giver in self.votes.newcomers.here.values():
             giver.sum(number, values)
 
     def _hand_over(self, planned: Planned | None) -> Handover:
@@ -246,7 +224,7 @@ class MembershipChanges:
             sums_made=self._sums.made,
             window=self._observer.window,
             present=list(self._sums.exchange.trailer.present),
-            followed=[asdict(one) for one in self.newcomers.followed],
+            followed=[asdict(one) for one in self.votes.newcomers.followed],
             newest=None if self._now.sum is None else self._now.sum.packed(),
             wire=None if self._plans.wire is None else self._plans.wire.packed(),
             votes=self.votes.packed(),
@@ -320,7 +298,7 @@ class MembershipChanges:
         if handover.newest is not None:
             self._now.sum = GradientSum.of(handover.newest)
         if handover.planned is not None:
-            self.newcomers.take_over(Process(**one) for one in handover.followed)
+            self.votes.newcomers.take_over(Process(**one) for one in handover.followed)
             self._member.begin(handover.planned, handover.round)
         if self._sums.follows:
             self._comm.follow(self._sums_of_others)
@@ -344,8 +322,8 @@ class MembershipChanges:
             )
         assert handover.planned is not None
         self._sums_of_others = None
-        self._sums.follows = False
-        self.newcomers.take_over(Process(**one) for one in handover.followed)
+        self._sums.follows = self.votes.follows = False
+        self.votes.newcomers.take_over(Process(**one) for one in handover.followed)
         self._comm.follow(None)
         self._member.begin(handover.planned, handover.round)
         self._observer.enter(handover.window)

@@ -22,6 +22,11 @@ class Giver(Protocol):
         """Whether the newcomer may enter: it has caught up, or never will."""
         ...
 
+    @property
+    def is_over(self) -> bool:
+        """Whether the newcomer is gone."""
+        ...
+
 
 G = TypeVar("G", bound=Giver)
 

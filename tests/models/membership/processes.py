@@ -99,7 +99,7 @@ class WorkerProcess:
                 assert isinstance(self.plane, RingPlane)
                 self.plane.on_message(sender.slot, message)
             case Taken():
-                if giver := trainer.newcomers.here.get(sender):
+                if giver := trainer.votes.newcomers.here.get(sender):
                     giver.taken += 1
             case Handover() | Told() if sender == (trainer.giver or (trainer.inbox or [(sender, None)])[0][0]):
                 trainer.inbox.append((sender, message))
@@ -111,7 +111,7 @@ class WorkerProcess:
 
     def _on_closed(self, peer: Process) -> None:
         trainer = self.trainer
-        if giver := trainer.newcomers.here.get(peer):
+        if giver := trainer.votes.newcomers.here.get(peer):
             giver.is_over = True
         if peer == trainer.giver or any(sender == peer for sender, _ in trainer.inbox):
             trainer.giver_is_gone = True
@@ -166,7 +166,7 @@ class WorkerProcess:
             self._send(COORDINATOR, self.trainer.last_word)
 
     def gives_to(self, process: Process) -> FollowedBy | None:
-        return self.trainer.newcomers.here.get(process)
+        return self.trainer.votes.newcomers.here.get(process)
 
 
 class ServerProcess:

@@ -6,6 +6,7 @@ sums it is told.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
@@ -16,8 +17,8 @@ from dynamix_ps.membership.known_members import Planned
 from dynamix_ps.membership.messages import Process, ToCoordinator
 from dynamix_ps.membership.sums import SumProgress
 from dynamix_ps.membership.worker import Effects, Worker
-from tests.models.membership.training import Part, Parts, Training, TrainingVotes
-from worker_hooks.membership.newcomers import Newcomers
+from tests.models.membership.training import Part, Parts, Training
+from worker_hooks.membership.votes import MembershipVotes
 
 _KEPT = 4  # sums that are kept for a newcomer; it enters when it is further behind
 DEPART_S = 10.0  # so long does a worker that ends wait for the others
@@ -107,9 +108,8 @@ class Trainer:
 
     core: Worker
     plane: RoundPlane
-    state: TrainingVotes
+    votes: MembershipVotes[FollowedBy]
     buffers: int
-    follows_first: bool  # newcomers follow
     closes: Callable[..., bool]  # the training is over before this round; the same on all workers
     training: Training = field(default_factory=Training)
     phase: Phase = Phase.BEGIN
@@ -121,8 +121,6 @@ class Trainer:
     inbox: list[tuple[Process, Any]] = field(default_factory=list)
     giver: Process | None = None
     giver_is_gone: bool = False
-    follows: bool = False
-    newcomers: Newcomers[FollowedBy] = field(default_factory=Newcomers)
     part: Part | None = None
     pushed: int = 0
     entered_at: int = -1
@@ -137,7 +135,6 @@ class Trainer:
     _givers: dict[Process, FollowedBy | None] = field(default_factory=dict)
     _planned: Planned | None = None
     _begin: tuple[Planned, int] | None = None
-    _offered: Mapping[int, Process] = field(default_factory=dict)
 
     @property
     def own(self) -> Process:
@@ -160,7 +157,7 @@ class Trainer:
     @property
     def is_last(self) -> bool:
         """It leaves, and has no samples any more."""
-        return self.own.slot not in self.state.votes.departures.staying([self.own.slot])
+        return self.own.slot not in self.votes.departures.staying([self.own.slot])
 
     @property
     def can_act(self) -> bool:
@@ -168,7 +165,7 @@ class Trainer:
         match self.phase:
             case Phase.BEGIN:
                 return self.core.generation > 0 if self.is_founder else bool(self.inbox) or self.giver_is_gone
-            case Phase.ADMIT if self.follows:
+            case Phase.ADMIT if self.votes.follows:
                 return True if self._entering is None else bool(self.inbox) or self.giver_is_gone
             case Phase.ADMIT:
                 return self._entering is None or all(map(self.core.known.has_met, self._entering))
@@ -190,7 +187,7 @@ class Trainer:
             case Phase.BEGIN:
                 self._start()
             case Phase.ADMIT if self._entering is None:
-                self._entering = self.state.votes.entries.due(self.round)
+                self._entering = self.votes.entries.due(self.round)
             case Phase.ADMIT:
                 return self._admit(self._entering)
             case Phase.GIVE:
@@ -224,8 +221,8 @@ class Trainer:
     def _start(self) -> None:
         if self.is_founder:
             self._present = sorted(one.slot for one in self.core.known.planned.values())
-            for _ in range(1 + self.state.switch.lag):
-                self.training = self.training.plan(self.state.switch)
+            for _ in range(1 + self.votes.switch.lag):
+                self.training = self.training.plan(self.votes.switch)
             self.phase = Phase.ADMIT
             return
         if not self.inbox:
@@ -233,11 +230,11 @@ class Trainer:
         self.giver, handover = self.inbox.pop(0)
         assert isinstance(handover, Handover)
         self.training = handover.training
-        self.state.votes.take_over(handover.votes)
+        self.votes.take_over(handover.votes)
         self._present, self._has_sum = handover.present, handover.has_sum
-        self.follows, self.phase = handover.planned is None, Phase.ADMIT
+        self.votes.follows, self.phase = handover.planned is None, Phase.ADMIT
         if handover.planned is not None:
-            self.newcomers.take_over(handover.followed)
+            self.votes.newcomers.take_over(handover.followed)
             self._begin, self.phase = (handover.planned, handover.round), Phase.ENTER
 
     def _enter(self) -> Effects:
@@ -246,7 +243,7 @@ class Trainer:
         if any(isinstance(one, GoAway) for one in effects):
             self.stop("too late")
             return []
-        self.entered_at, self.phase, self.follows = self.round, Phase.PUSH, False
+        self.entered_at, self.phase, self.votes.follows = self.round, Phase.PUSH, False
         return effects
 
     # Between two rounds.
@@ -254,15 +251,14 @@ class Trainer:
     def _admit(self, entering: list[Process] | None) -> Effects:
         if any(one.role == "worker" for one in entering or ()):
             self._has_sum = False
-        if self.follows:
+        if self.votes.follows:
             self._follow(entering or [])
             return []
         self._entering = None
         self.phase = Phase.GIVE
         self._givers = {}
         if entering:
-            self._planned = self.core.take_in(entering)
-            self._givers = self.newcomers.enter([one for one in entering if one.role == "worker"], self.leads)
+            self._planned, self._givers = self.votes.take_in(entering, self.leads)
         return []
 
     def _give(self) -> Effects:
@@ -270,17 +266,14 @@ class Trainer:
         effects: Effects = []
         for newcomer, giver in self._givers.items():
             assert self._planned is not None
-            there = giver is not None and not giver.is_over if self.follows_first else newcomer in self._planned.workers
-            if there:
+            if self.votes.is_there(newcomer, giver, self._planned):
                 self.outgoing.append((newcomer, self._handover(self._planned)))
-            elif self.follows_first:
+            elif self.votes.are_followed:
                 effects += self.cannot_reach(newcomer)
         self._givers = {}
-        if self.follows_first and self.leads and self._has_sum:
-            version = self.state.votes.entries.version
-            for newcomer in self.newcomers.unfollowing(self.core.offered(), version):
-                self.newcomers.here[newcomer] = FollowedBy()
-                self.outgoing.append((newcomer, self._handover(None)))
+        for newcomer in self.votes.unfollowing(self.leads) if self._has_sum else ():
+            self.votes.newcomers.here[newcomer] = FollowedBy()
+            self.outgoing.append((newcomer, self._handover(None)))
         self.phase = Phase.PUSH
         return effects
 
@@ -290,9 +283,13 @@ class Trainer:
         return [suspicion(newcomer)]
 
     def _handover(self, planned: Planned | None) -> Handover:
-        followed, number = tuple(self.newcomers.followed), self.plane.status().first_incomplete
-        votes, present = self.state.packed(), tuple(self._present)
+        followed, number = tuple(self.votes.newcomers.followed), self.plane.status().first_incomplete
+        votes, present = self._packed(), tuple(self._present)
         return Handover(planned, number, self.training, votes, present, followed, self._has_sum)
+
+    def _packed(self) -> Any:
+        """The votes as they travel."""
+        return json.loads(json.dumps(self.votes.packed()))
 
     def _follow(self, entering: Sequence[Process]) -> None:
         """This newcomer takes in the next sum, or enters."""
@@ -303,14 +300,14 @@ class Trainer:
         if self.own in entering:
             if not isinstance(told, Handover) or told.planned is None:
                 raise Violation(f"{self.own} is to enter with round {self.round}, and is told {told}")
-            if (told.training, told.votes) != (self.training, self.state.packed()):
+            if (told.training, told.votes) != (self.training, self._packed()):
                 raise Violation(f"{self.own} has followed to {self.training}, and the others have {told.training}")
-            self.newcomers.take_over(told.followed)
+            self.votes.newcomers.take_over(told.followed)
             self._begin, self.phase = (told.planned, told.round), Phase.ENTER
         elif not isinstance(told, Told):
             raise Violation(f"{self.own} follows to round {self.round}, and is told {told}")
         else:
-            self._offered, self._parts, self.phase = told.offered, told.parts, Phase.SUMMED
+            self.votes.told, self._parts, self.phase = told.offered, told.parts, Phase.SUMMED
             self.followed += 1
 
     # Rounds.
@@ -326,12 +323,8 @@ class Trainer:
     def _written(self) -> Part:
         if self.closes(self.round):
             return Part(self.own, self.round, closing=True)
-        held = self.core.offered()
-        if self.follows_first:
-            held = self.newcomers.may_be_voted_in(held, self.state.votes.entries.version, self.leads)
-        version = self.state.votes.entries.vote(held, True)
         samples = self.training.samples_of(self.own.slot)
-        return Part(self.own, self.round, version, self.leaving, self.ending, samples=samples)
+        return Part(self.own, self.round, self.votes.vote(self.leads), self.leaving, self.ending, samples=samples)
 
     def _wait(self) -> None:
         if (sums := self.plane.wait()) is None:
@@ -347,39 +340,36 @@ class Trainer:
         """Those that follow are told; who leaves is no member any more."""
         if len({part.closing for part in self._parts}) > 1:
             raise Violation(f"{self.own}, round {self.round}: some have ended: {self._parts}")
-        if not self.follows:
-            for newcomer, giver in self.newcomers.here.items():
+        if not self.votes.follows:
+            for newcomer, giver in self.votes.newcomers.here.items():
                 giver.told += 1
-                self.outgoing.append((newcomer, Told(self._parts, self.core.offered())))
+                self.outgoing.append((newcomer, Told(self._parts, self.votes.offered)))
         elif self.giver is not None:
             self.outgoing.append((self.giver, Taken()))
         if any(part.closing for part in self._parts):
-            return self.stop("the training was over before it entered") if self.follows else self._depart()
+            return self.stop("the training was over before it entered") if self.votes.follows else self._depart()
         if any(part.ending for part in self._parts):
             self.closes(self.round + 1, True)
         present = sorted(part.worker.slot for part in self._parts)
-        missing, votes, number = self.training.missing(present), self.state.votes, self.round
+        missing, votes, number = self.training.missing(present), self.votes, self.round
         if missing:
             votes.lose(number, missing)
         left = votes.leave(number, number, present, [part.worker.slot for part in self._parts if part.leaving])
         if not left.staying:
             return self.stop("all that were to stay are lost")
         self._present = [slot for slot in present if slot not in left.gone]
-        if left.gone and not self.follows:
-            self.core.others_left(left.gone)
-        if self.own.slot in left.gone and not self.follows:
+        if self.own.slot in left.gone:
             return self._depart()
         self.training = self.training.step(self._parts, missing)
         self.phase = Phase.LEARNT
 
     def _step(self) -> None:
         """The votes on entries count, and one more iteration is prepared."""
-        number, votes = self.round - 1, self.state.votes
-        self.state.switch.decide(number, 0)
+        number = self.round - 1
+        self.votes.switch.decide(number, 0)
         versions = {part.entry_version for part in self._parts}
-        offered = self._offered if self.follows else self.core.offered()
-        votes.enter(number, versions.pop() if len(versions) == 1 else None, offered)
-        self.training = self.training.plan(self.state.switch)
+        self.votes.enter(number, versions.pop() if len(versions) == 1 else None)
+        self.training = self.training.plan(self.votes.switch)
         self._has_sum, self.phase = True, Phase.ADMIT
 
     # Its end.

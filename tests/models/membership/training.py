@@ -1,15 +1,12 @@
-"""What the model trains: its state is its history, with the sampler, the plans and the votes that real workers have."""
+"""What the model trains: its state is its history, with the sampler and the plans that real workers have."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from dynamix_ps.membership.messages import Process
 from dynamix_ps.messages import Plan
-from worker_hooks.membership.votes import MembershipVotes
 from worker_hooks.planning.plan_switch import PlanSwitch
 from worker_hooks.sampling.sampler import Cursor, GlobalSampler, Range, Step
 
@@ -86,20 +83,7 @@ class Training:
         return "" if place == expected else f"samples up to {place}, expected up to {expected}"
 
 
-@dataclass
-class TrainingVotes:
-    """The plans of a training, and what its sums decide about its members."""
-
-    switch: PlanSwitch
-    votes: MembershipVotes
-
-    @classmethod
-    def of(cls, workers: int, slots: int, prefetch: int, least: int = 1) -> TrainingVotes:
-        """Of a job that begins with so many workers."""
-        sizes = tuple(SHARE if slot < workers else 0 for slot in range(slots))
-        switch = PlanSwitch(Plan(0, sizes), prefetch, later=range(workers, slots))
-        return cls(switch, MembershipVotes(switch, least))
-
-    def packed(self) -> Any:
-        """As it travels."""
-        return json.loads(json.dumps(self.votes.packed()))
+def first_plans(workers: int, slots: int, prefetch: int) -> PlanSwitch:
+    """Of a job that begins with so many workers."""
+    sizes = tuple(SHARE if slot < workers else 0 for slot in range(slots))
+    return PlanSwitch(Plan(0, sizes), prefetch, later=range(workers, slots))

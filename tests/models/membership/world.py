@@ -18,8 +18,9 @@ from tests.models.membership.job import WAIT_S, Counts, Job, References
 from tests.models.membership.network import Network
 from tests.models.membership.planes import Kept, Named, Piece, RingPlane, ServerPlane
 from tests.models.membership.processes import Closed, ServerProcess, Stream, WorkerProcess
-from tests.models.membership.trainer import Phase, Trainer
-from tests.models.membership.training import TrainingVotes
+from tests.models.membership.trainer import FollowedBy, Phase, Trainer
+from tests.models.membership.training import first_plans
+from worker_hooks.membership.votes import MembershipVotes
 
 LAUNCHER = Process("launcher", 0, "")
 TICK_S = 0.2
@@ -83,8 +84,9 @@ class World:
             plane = RingPlane(process, ring if founder else None, lambda to, what: self._send_to(process, to, what))
             sums = plane  # type: ignore[assignment]
         core = Worker(process, sums, job.workers, late=not founder)
-        state = TrainingVotes.of(job.workers, job.slots, job.prefetch, job.least)
-        trainer = Trainer(core, plane, state, len(job.pieces), job.follows and bool(job.servers), self.checks.closes)
+        plans, are_followed = first_plans(job.workers, job.slots, job.prefetch), job.follows and bool(job.servers)
+        votes: MembershipVotes[FollowedBy] = MembershipVotes(core, plans, job.least, are_followed)
+        trainer = Trainer(core, plane, votes, len(job.pieces), self.checks.closes)
         trainer.is_founder = founder
         send = lambda to, what: self._send(process, to, what)  # noqa: E731
         self._comes(process)
@@ -186,8 +188,8 @@ class World:
         if was is Phase.WAIT and trainer.phase is Phase.SUMMED:
             self.checks.fence(worker)
         elif was is Phase.SUMMED and trainer.phase is Phase.LEARNT:
-            self.counts.followed += trainer.follows
-            if not trainer.follows:
+            self.counts.followed += trainer.votes.follows
+            if not trainer.votes.follows:
                 self.checks.step(worker)
         self.counts.entered += trainer.entered_at != entered_at
         self._end_if_over(process)

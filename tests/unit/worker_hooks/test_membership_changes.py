@@ -21,6 +21,8 @@ from worker_hooks.sampling.sampler import Cursor
 from worker_hooks.saved.checkpoint import Position
 
 NEWCOMER, OTHER = Process("worker", 2, "w2b", "10.0.0.3:1"), Process("worker", 3, "w3b", "10.0.0.4:1")
+PLANNED = HANDOVER.planned
+assert PLANNED is not None
 
 
 def neighbours(rank: int = 0, leads: bool = True, followed: bool = True) -> Any:
@@ -44,7 +46,7 @@ def changes(training: Any, followed: set[Process] = frozenset()) -> MembershipCh
     """`followed`: newcomers that follow another worker."""
     part = MembershipChanges(training)
     part.begin_at()
-    part.newcomers.take_over(followed)
+    part.votes.newcomers.take_over(followed)
     return part
 
 
@@ -53,7 +55,7 @@ def test_nobody_tries_to_reach_a_newcomer_that_has_followed_and_is_gone(has_left
     """The others would wait for that."""
     training = neighbours()
     giver = None if has_left else Mock(is_over=True)
-    assert not changes(training)._give(NEWCOMER, giver, HANDOVER)
+    assert not changes(training)._give(NEWCOMER, giver, HANDOVER, PLANNED)
     training.session.member.is_gone.assert_called_once_with(NEWCOMER)
     training.session.member.give_state.assert_not_called()
 
@@ -62,9 +64,9 @@ def test_who_a_decision_is_without_gets_no_state() -> None:
     """It was voted in, and nothing listens there any more."""
     training, there = neighbours(followed=False), Process("worker", 2, "b")
     part = changes(training)
-    assert not part._give(NEWCOMER, None, HANDOVER)
+    assert not part._give(NEWCOMER, None, HANDOVER, PLANNED)
     training.session.member.give_state.assert_not_called()
-    assert part._give(there, None, HANDOVER)
+    assert part._give(there, None, HANDOVER, PLANNED)
     assert training.session.member.give_state.call_args.args[:2] == (there, HANDOVER)
 
 
