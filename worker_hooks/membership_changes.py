@@ -175,12 +175,12 @@ class MembershipChanges:
     def _give(self, newcomer: Process, giver: SumGiver | None, handover: Handover, planned: Planned) -> bool:
         """Whether it has, or will have, what it lacks."""
         there = self.votes.is_there(newcomer, giver, planned)
-        if there and giver is None:
-            return self._member.give_state(newcomer, handover, self._write_state)
-        if there and giver is not None:
+        if giver is None:
+            return there and self._member.give_state(newcomer, handover, self._write_state)
+        if there:
             giver.enter(handover.write)
-        elif self._may_be_followed:
-            self._member.is_gone(newcomer)  # or whom it followed, and so it ends
+        else:
+            self._member.is_gone(newcomer)
         return there
 
     def _let_follow(self) -> None:

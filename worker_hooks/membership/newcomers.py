@@ -2,7 +2,7 @@
 
 The leader gives a newcomer a copy of the state, and then every sum. Whom a newcomer follows holds the vote for it back
 until it has caught up, or never will. The others do not: so the leader decides, and another leader after it goes on
-with those that follow nobody.
+with those that follow nobody. Who is voted in and follows nobody gets the state while all wait.
 """
 
 from __future__ import annotations

@@ -87,10 +87,11 @@ class MembershipVotes(Generic[G]):
         return planned, self.newcomers.enter([one for one in entering if one.role == "worker"], leads)
 
     def is_there(self, newcomer: Process, giver: G | None, planned: Planned) -> bool:
-        """Whether one that `take_in` returned can get what it lacks. If not, it is gone, and the others wait for it."""
-        if not self.are_followed:
-            return newcomer in planned.workers  # else a decision is without it
-        return giver is not None and not giver.is_over
+        """Whether one that `take_in` returned can get what it lacks: the last part of it, or the whole state.
+
+        If not, it is gone, or a decision is without it.
+        """
+        return newcomer in planned.workers if giver is None else not giver.is_over
 
     def unfollowing(self, leads: bool) -> list[Process]:
         """Those that are to follow this worker from now on."""

@@ -115,8 +115,14 @@ class Checks:
         if not world.alive(record.process):
             return
         in_vain = any(record.process in worker.trainer.not_reached for worker in world.workers.values())
+        in_vain = in_vain and (record.process in world.unreachable or self._has_lost_its_giver(record.process))
         if record.process not in world.network.was_blocked and not in_vain:
             raise Violation(f"{record.process} is lost and lives: {record.reason}")
+
+    def _has_lost_its_giver(self, newcomer: Process) -> bool:
+        trainer = self._world.workers[newcomer].trainer
+        giver = trainer.giver or next((sender for sender, _ in trainer.inbox), None)
+        return giver is not None and not self._world.alive(giver)
 
     def found_out(self, processes: list[Process], only_seen: bool = False) -> None:
         """These are dead since long, and others go on or wait for somebody else.
@@ -155,8 +161,7 @@ class Checks:
                 assert planned is not None
                 legal = planned.generation < members.generation or process not in planned.workers
             else:
-                giver = trainer.giver or next((sender for sender, _ in trainer.inbox), None)
-                legal = "followed is gone" not in reason or giver is None or not world.alive(giver)
+                legal = "followed is gone" not in reason or self._has_lost_its_giver(process)
         elif reason == "left":
             legal = trainer.leaving or self._closes.get(round_number, False)
             legal &= not (isinstance(trainer.last_word, Suspect) and worker.plane.departed)

@@ -109,6 +109,8 @@ def _leave_together(world: World, rng: random.Random) -> None:
 def _join(world: World, rng: random.Random) -> None:
     if newcomer := world.newcomer("worker"):
         world.start_worker(newcomer)
+        if rng.random() < 0.15:
+            world.unreachable.add(newcomer)
 
 
 def _join_server(world: World, rng: random.Random) -> None:

@@ -111,6 +111,7 @@ class Trainer:
     votes: MembershipVotes[FollowedBy]
     buffers: int
     closes: Callable[..., bool]  # the training is over before this round; the same on all workers
+    reaches: Callable[[Process], bool]  # this newcomer listens, and follows nobody yet
     training: Training = field(default_factory=Training)
     phase: Phase = Phase.BEGIN
     leaving: bool = False
@@ -266,9 +267,10 @@ class Trainer:
         effects: Effects = []
         for newcomer, giver in self._givers.items():
             assert self._planned is not None
-            if self.votes.is_there(newcomer, giver, self._planned):
+            there = self.votes.is_there(newcomer, giver, self._planned)
+            if there and (giver is not None or self.reaches(newcomer)):
                 self.outgoing.append((newcomer, self._handover(self._planned)))
-            elif self.votes.are_followed:
+            elif there or giver is not None:
                 effects += self.cannot_reach(newcomer)
         self._givers = {}
         for newcomer in self.votes.unfollowing(self.leads) if self._has_sum else ():

@@ -18,7 +18,7 @@ from tests.models.membership.job import WAIT_S, Counts, Job, References
 from tests.models.membership.network import Network
 from tests.models.membership.planes import Kept, Named, Piece, RingPlane, ServerPlane
 from tests.models.membership.processes import Closed, ServerProcess, Stream, WorkerProcess
-from tests.models.membership.trainer import FollowedBy, Phase, Trainer
+from tests.models.membership.trainer import FollowedBy, Handover, Phase, Told, Trainer
 from tests.models.membership.training import first_plans
 from worker_hooks.membership.votes import MembershipVotes
 
@@ -60,6 +60,7 @@ class World:
         self.launcher = Stream(lambda to, message: self.network.send(LAUNCHER, [(to, message)]))
         self.asked: list[Process] = []  # to leave, by the launcher
         self.out_of_reach: set[tuple[Process, Process]] = set()  # servers that come, and workers that they never answer
+        self.unreachable: set[Process] = set()  # newcomers to which nobody can bring the state
         self.checks = Checks(self)
         self.settings = MembershipSettings(
             job.workers, job.servers, job.least, max_workers=job.slots, lease_s=LEASE_S, join_wait_s=WAIT_S
@@ -86,7 +87,7 @@ class World:
         core = Worker(process, sums, job.workers, late=not founder)
         plans, are_followed = first_plans(job.workers, job.slots, job.prefetch), job.follows and bool(job.servers)
         votes: MembershipVotes[FollowedBy] = MembershipVotes(core, plans, job.least, are_followed)
-        trainer = Trainer(core, plane, votes, len(job.pieces), self.checks.closes)
+        trainer = Trainer(core, plane, votes, len(job.pieces), self.checks.closes, self._listens)
         trainer.is_founder = founder
         send = lambda to, what: self._send(process, to, what)  # noqa: E731
         self._comes(process)
@@ -141,11 +142,16 @@ class World:
         return [w for p, w in self.workers.items() if self.alive(p) and w.trainer.has_state and p not in gone]
 
     def _send(self, sender: Process, receiver: Process, message: Any) -> None:
-        if receiver.role in ("worker", "server") and not self.alive(receiver):
-            if receiver.state_address and sender in self.workers and not isinstance(message, Closed):
-                self.network.send(receiver, [(sender, Closed())])  # it cannot be reached
-            return
-        self.network.send(sender, [(receiver, message)])
+        gone = receiver.role in ("worker", "server") and not self.alive(receiver)
+        if isinstance(message, Handover | Told) and (gone or receiver in self.unreachable):
+            self.network.send(receiver, [(sender, Closed())])
+        elif not gone:
+            self.network.send(sender, [(receiver, message)])
+
+    def _listens(self, newcomer: Process) -> bool:
+        """Whether the state of the training can get to this newcomer, which follows nobody yet."""
+        trainer = self.workers[newcomer].trainer
+        return self.alive(newcomer) and newcomer not in self.unreachable and trainer.giver is None and not trainer.inbox
 
     def _send_to(self, sender: Process, address: str, message: Any) -> None:
         """To the process with this address."""

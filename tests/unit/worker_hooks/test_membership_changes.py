@@ -50,19 +50,20 @@ def changes(training: Any, followed: set[Process] = frozenset()) -> MembershipCh
     return part
 
 
-@pytest.mark.parametrize("has_left", [False, True], ids=["it is gone", "whom it followed has left"])
-def test_nobody_tries_to_reach_a_newcomer_that_has_followed_and_is_gone(has_left: bool) -> None:
+def test_nobody_tries_to_reach_a_newcomer_that_has_followed_and_is_gone() -> None:
     """The others would wait for that."""
     training = neighbours()
-    giver = None if has_left else Mock(is_over=True)
-    assert not changes(training)._give(NEWCOMER, giver, HANDOVER, PLANNED)
+    assert not changes(training)._give(NEWCOMER, Mock(is_over=True), HANDOVER, PLANNED)
     training.session.member.is_gone.assert_called_once_with(NEWCOMER)
     training.session.member.give_state.assert_not_called()
 
 
-def test_who_a_decision_is_without_gets_no_state() -> None:
-    """It was voted in, and nothing listens there any more."""
-    training, there = neighbours(followed=False), Process("worker", 2, "b")
+@pytest.mark.parametrize(
+    "followed", [False, True], ids=["all wait for it", "the one that was to let it follow is lost"]
+)
+def test_who_follows_nobody_gets_the_state_unless_a_decision_is_without_it(followed: bool) -> None:
+    """It was voted in. Where a decision is without it, nothing listens there any more."""
+    training, there = neighbours(followed=followed), Process("worker", 2, "b")
     part = changes(training)
     assert not part._give(NEWCOMER, None, HANDOVER, PLANNED)
     training.session.member.give_state.assert_not_called()
