@@ -6,6 +6,7 @@ import random
 from collections.abc import Callable, Mapping
 
 from dynamix_ps.membership.messages import COORDINATOR, Process
+from tests.models.membership.network import Cut
 from tests.models.membership.planes import ServerPlane
 from tests.models.membership.processes import WorkerProcess
 from tests.models.membership.world import LAUNCHER, World
@@ -129,10 +130,12 @@ def _restart(world: World, rng: random.Random) -> None:
 
 
 def _partition(world: World, rng: random.Random) -> None:
+    """In both directions or in one."""
     there = staying(world)
     candidates = [one.core.known.own for one in there] if len(there) > 1 else []
     if candidates := candidates + _spare_servers(world):
-        world.network.block(rng.choice(candidates), coordinator_only=rng.random() < 0.5)
+        hears, speaks = rng.choice([(False, False), (False, False), (True, False), (False, True)])
+        world.network.block(rng.choice(candidates), Cut(rng.random() < 0.5, hears, speaks))
 
 
 def _heal(world: World, rng: random.Random) -> None:

@@ -5,9 +5,22 @@ from __future__ import annotations
 import random
 from collections import deque
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, NamedTuple
 
 from dynamix_ps.membership.messages import COORDINATOR, Process
+
+
+class Cut(NamedTuple):
+    """A partition of one process from the others.
+
+    Attributes:
+        coordinator_only: from the coordinator alone.
+        hears, speaks: what others send arrives, or what it sends itself: then it is cut off in one direction.
+    """
+
+    coordinator_only: bool
+    hears: bool = False
+    speaks: bool = False
 
 
 class Network:
@@ -16,7 +29,7 @@ class Network:
     def __init__(self, rng: random.Random) -> None:
         self._rng = rng
         self._channels: dict[tuple[Process, Process], deque[Any]] = {}  # only those with messages
-        self._blocked: dict[Process, bool] = {}  # a partition; True: only the link to the coordinator
+        self._blocked: dict[Process, Cut] = {}
         self._held: set[tuple[Process, Process]] = set()
         self.was_blocked: set[Process] = set()
         self.hides_coordinator = False  # it hears the launcher alone, which is beside it
@@ -40,10 +53,10 @@ class Network:
             del self._channels[channel]
         return message
 
-    def block(self, process: Process, coordinator_only: bool = False) -> None:
-        """Hold everything to and from a process."""
+    def block(self, process: Process, cut: Cut) -> None:
+        """Hold what goes to and comes from a process."""
         self.was_blocked.add(process)
-        self._blocked[process] = coordinator_only
+        self._blocked[process] = cut
 
     def hold(self, sender: Process, receiver: Process) -> None:
         """A slow link: nothing arrives there until `release`."""
@@ -64,15 +77,15 @@ class Network:
 
     def reaches_coordinator(self, process: Process) -> bool:
         """Its heartbeats arrive."""
-        return process not in self._blocked and not self.hides_coordinator
+        return (process not in self._blocked or self._blocked[process].speaks) and not self.hides_coordinator
 
     def is_blocked(self, process: Process) -> bool:
         """A partition holds it, or its link to the coordinator."""
         return process in self._blocked
 
     def is_cut_off(self, process: Process) -> bool:
-        """Nothing comes from it or goes to it."""
-        return self._blocked.get(process) is False
+        """It answers no question of others."""
+        return process in self._blocked and not self._blocked[process].coordinator_only
 
     def is_sending(self, sender: Process, receiver: Process) -> bool:
         """Something is on its way."""
@@ -126,5 +139,9 @@ class Network:
             return True
         if self.hides_coordinator and COORDINATOR in (sender, receiver) and sender.role != "launcher":
             return True
-        link_only = [self._blocked[process] for process in (sender, receiver) if process in self._blocked]
-        return bool(link_only) and (not all(link_only) or COORDINATOR in (sender, receiver))
+        cuts = []
+        if sender in self._blocked and not self._blocked[sender].speaks:
+            cuts.append(self._blocked[sender])
+        if receiver in self._blocked and not self._blocked[receiver].hears:
+            cuts.append(self._blocked[receiver])
+        return any(COORDINATOR in (sender, receiver) or not cut.coordinator_only for cut in cuts)
