@@ -157,7 +157,7 @@ before_following = fault
 gone = pathlib.Path("unwound-0")
 def fault(rank, iteration):
     before_following(rank, iteration)
-    if rank == 0 and run.training.membership.newcomers.here:
+    if rank == 0 and run.training.membership.votes.newcomers.here:
         os.kill(os.getpid(), signal.SIGUSR1)
     while rank == 2 and run.training.sums.follows and not gone.exists():
         time.sleep(0.01)
