@@ -194,7 +194,7 @@ class MembershipChanges:
             there = newcomer in handover.planned.workers  # else a decision is without it
             return there and self._member.give_state(newcomer, handover, self._write_state)
         if giver is not None:
-            giver.enter(handover.write)
+            giver.enter(handover.packed())
             if not giver.is_over:
                 return True
         self._member.is_gone(newcomer)  # or whom it followed, and so it ends
@@ -335,7 +335,7 @@ class MembershipChanges:
             TrainingError: it has not done what they have. They go on without it.
             PeerLostError: workers were lost meanwhile.
         """
-        handover = Handover.read(sums.entry())
+        handover = Handover.of(sums.entry())
         found, expected = (self._progress.steps, self._sums.made), (handover.steps, handover.sums_made)
         if found != expected:
             raise TrainingError(

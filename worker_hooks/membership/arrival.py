@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import io
 import logging
+import socket
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
+from functools import partial
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -19,7 +21,7 @@ from numpy.typing import NDArray
 
 from dynamix_ps.comm.followed_sums import SumGiver, SumTaker
 from dynamix_ps.comm.peers import PeerListener, dial
-from dynamix_ps.comm.state_stream import receive_state, send_state
+from dynamix_ps.comm.state_stream import NO_SUM, write_piece
 from dynamix_ps.errors import PeerLostError
 from dynamix_ps.membership.messages import Process
 from dynamix_ps.rpc.access import ArbitratorAccess
@@ -39,10 +41,10 @@ class Arrival:
         """Waits for it. Raises PeerLostError if the one that sends is lost."""
         while (connection := listener.next(_LOOK_S)) is None:
             pass
-        self._connection = connection
+        self._taker = SumTaker(connection)
+        self.state = self._taker.stream
         with self.or_closed():
-            self.handover = Handover.read(receive_state(connection))
-            self.state = receive_state(connection)
+            self.handover = Handover.of(self._taker.told())
 
     @contextmanager
     def or_closed(self) -> Iterator[None]:
@@ -50,26 +52,33 @@ class Arrival:
         try:
             yield
         except BaseException:
-            self._connection.close()
+            self._taker.close()
             raise
 
     def complete(self) -> SumTaker | None:
         """The state is read. Returns the sums to follow; None: this worker is in the next one."""
-        with self.or_closed():
-            self.state.read()  # its end: the one that sends must not find the connection closed before
         if self.handover.planned is None:
-            return SumTaker(self._connection)
-        self._connection.close()
+            return self._taker
+        self._taker.close()
         return None
+
+
+def _dialled(access: ArbitratorAccess, newcomer: Process) -> socket.socket:
+    return dial(newcomer.state_address, access.token, access.certificates, _DIAL_S)
+
+
+def _begin(handover: Handover, write: Callable[[BinaryIO], None], out: BinaryIO) -> None:
+    """What a newcomer gets first."""
+    write_piece(out, NO_SUM, handover.packed())
+    write(out)
 
 
 def give(access: ArbitratorAccess, newcomer: Process, handover: Handover, write: Callable[[BinaryIO], None]) -> bool:
     """Give a newcomer the state, which `write` writes. Returns whether it has it; if not, it is gone."""
     try:
-        with closing(dial(newcomer.state_address, access.token, access.certificates, _DIAL_S)) as connection:
-            send_state(connection, handover.write)
-            send_state(connection, write)
-    except PeerLostError as error:
+        with closing(_dialled(access, newcomer)) as connection, connection.makefile("wb") as out:
+            _begin(handover, write, out)
+    except (PeerLostError, OSError) as error:
         logger.warning("%s has not got the state of the training: %s", newcomer, error)
         return False
     return True
@@ -113,7 +122,7 @@ def follow(access: ArbitratorAccess, newcomer: Process, handover: Handover, stat
     """Give a newcomer the copy of a state, and then all sums, beside training."""
     return SumGiver(
         str(newcomer),
-        lambda: dial(newcomer.state_address, access.token, access.certificates, _DIAL_S),
-        (handover.write, state.write_to),
+        partial(_dialled, access, newcomer),
+        partial(_begin, handover, state.write_to),
         max(_KEPT_STATES * state.size_bytes, _KEPT_BYTES),
     )

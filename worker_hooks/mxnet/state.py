@@ -5,6 +5,7 @@ A NumPy archive: arrays under the names of the model, and the rest as JSON. It c
 
 from __future__ import annotations
 
+import io
 import json
 from collections.abc import Iterator, Sequence
 from typing import Any, BinaryIO
@@ -14,6 +15,7 @@ import numpy as np
 from mxnet.gluon import Block, Parameter, Trainer
 from numpy.typing import NDArray
 
+from dynamix_ps.comm.state_stream import NO_SUM, read_piece, write_piece
 from dynamix_ps.errors import CheckpointError
 from worker_hooks.adapter import ModelState
 from worker_hooks.saved.checkpoint import FORMAT, Position, check_format
@@ -56,6 +58,12 @@ class MXNetState(ModelState):
         }
         arrays[_REST] = np.frombuffer(json.dumps(rest).encode(), dtype=np.uint8)
         np.savez(out, **arrays)
+
+    def send(self, position: Position, out: BinaryIO) -> None:
+        write_piece(out, NO_SUM, self.pack(position))
+
+    def receive(self, state: BinaryIO) -> Position:
+        return self.restore(io.BytesIO(read_piece(state)))
 
     def restore(self, packed: BinaryIO) -> Position:
         """Raises CheckpointError, which names the first field that is damaged or not of these models.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import threading
+import itertools
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -16,7 +16,7 @@ from dynamix_ps.certificates import Certificates
 from dynamix_ps.comm.byteps.comm import BytePSComm, FrameworkPlugin, Spread
 from dynamix_ps.comm.followed_sums import SumGiver, SumTaker
 from dynamix_ps.comm.peers import PeerListener, dial
-from dynamix_ps.comm.state_stream import receive_state
+from dynamix_ps.comm.state_stream import fill
 from dynamix_ps.errors import PeerLostError, TrainingError
 from dynamix_ps.launch.roles.authority import Authority
 from tests.launching import wait_for
@@ -24,6 +24,7 @@ from tests.launching import wait_for
 HOST, TOKEN = "127.0.0.1", "secret"
 PATIENCE_S = 20.0
 MOST_BYTES = 10_000
+STATE = bytes(range(256)) * 4000
 pytestmark = pytest.mark.timeout(60)
 
 
@@ -34,14 +35,16 @@ def following(certificates: Certificates | None = None) -> Iterator[tuple[SumGiv
     giver = SumGiver(
         "worker 2",
         lambda: dial(listener.address, TOKEN, certificates),
-        (lambda out: out.write(b"what all know"), lambda out: out.write(b"state")),
+        lambda out: out.write(STATE),
         MOST_BYTES,
     )
     connection = listener.next(PATIENCE_S)
     assert connection is not None
     try:
-        assert [receive_state(connection).read() for _ in range(2)] == [b"what all know", b"state"]
-        yield giver, SumTaker(connection)
+        taker, state = SumTaker(connection), bytearray(len(STATE))
+        fill(taker.stream, memoryview(state))
+        assert state == STATE
+        yield giver, taker
     finally:
         giver.close()
         connection.close()
@@ -59,70 +62,41 @@ def taken(taker: SumTaker, number: int, count: int) -> list[float]:
 
 
 @pytest.mark.parametrize("encrypted", [False, True])
-def test_sums_come_in_order_as_they_were(encrypted: bool) -> None:
+def test_sums_come_in_order_as_they_were_and_the_one_that_gives_them_hears_of_it(encrypted: bool) -> None:
     with following(Authority(time.time()).issue(HOST) if encrypted else None) as (giver, taker):
         values = np.arange(200_000.0)
         give(giver, 4, values[:3])
         values[:3] = -1.0  # the buffer is used again
         give(giver, 1, values)
         giver.note({"plan": 1, "rate": 0.1 + 0.2})
-        giver.enter(lambda out: out.write(b"what all know now"))
         assert taken(taker, 4, 3) == [0.0, 1.0, 2.0]
         assert taken(taker, 1, len(values)) == values.tolist()
         assert taker.note() == {"plan": 1, "rate": 0.1 + 0.2}
-        assert taker.entry().read() == b"what all know now"
+        assert not taker.sum(1, memoryview(bytearray(8)), 0.0), "there is none yet"
+        for number in itertools.count():  # who gives them hears of it when it sends
+            give(giver, number, values[:1])
+            assert taken(taker, number, 1) == [-1.0]
+            if giver.is_ready:
+                break
+        giver.enter(b"what all know now")
+        assert taker.entry() == b"what all know now"
     assert not giver.is_over, "it has entered, and is not gone"
 
 
-def test_it_may_enter_when_it_has_caught_up() -> None:
+def test_nobody_waits_for_who_never_catches_up_before_it_enters(caplog: pytest.LogCaptureFixture) -> None:
     with following() as (giver, taker):
-
-        def rounds(count: int) -> None:
-            for number in range(count):
-                give(giver, 0, np.full(3, float(number)))
-                giver.note({"round": number})
-
-        def take(count: int) -> None:
-            """And wait until the other side has seen it, which looks when it sends."""
-            before = giver._taken
-            for _ in range(count):
-                taken(taker, 0, 3)
-                taker.note()
-            rounds(1)
-            wait_for(lambda: giver._taken == before + count, "it to happen")
-
-        assert not giver.is_ready, "it may still be restoring the state"
-        rounds(5)
-        assert not giver.is_ready
-        take(2)
-        assert not giver.is_ready, "it is behind"
-        take(giver._notes - giver._taken)
+        for number in range(50):
+            give(giver, number, np.full(1 << 17, float(number)))
         assert giver.is_ready
-        rounds(4)
-        take(1)
-        assert giver.is_ready, "and stays so: the others have voted"
-
-
-def test_who_never_catches_up_enters_and_is_waited_for(caplog: pytest.LogCaptureFixture) -> None:
-    with following() as (giver, taker):
-        for number in range(8):
-            give(giver, number, np.full(MOST_BYTES, float(number)))
-        assert giver.is_ready and "does not catch up" in caplog.text
-        assert [taken(taker, number, MOST_BYTES)[0] for number in range(8)] == list(range(8)), "nothing is left out"
-
-
-def test_nobody_waits_for_it() -> None:
-    """What is given returns at once, whatever the newcomer does."""
-    with following() as (giver, _):
-        many = threading.Thread(target=lambda: [give(giver, 0, np.zeros(1 << 17)) for _ in range(50)])
-        many.start()
-        many.join(PATIENCE_S)
-        assert not many.is_alive()
+        giver.enter(b"")
+        assert "has not caught up" in caplog.text
+        for number in range(50):
+            assert taken(taker, number, 1 << 17)[0] == number, "nothing is left out"
 
 
 def test_a_newcomer_that_is_gone_is_held_up_for_nobody(caplog: pytest.LogCaptureFixture) -> None:
     with following() as (giver, taker):
-        taker._connection.close()
+        taker.close()
 
         def is_over() -> bool:
             give(giver, 0, np.zeros(1000))
@@ -130,34 +104,26 @@ def test_a_newcomer_that_is_gone_is_held_up_for_nobody(caplog: pytest.LogCapture
 
         wait_for(is_over, "its end to be seen")
         assert giver.is_ready and "follows no more" in caplog.text
-        give(giver, 0, np.zeros(1000))
         giver.note({})
-        assert giver._pieces.empty(), "nothing is kept for it"
+        wait_for(giver._pieces.empty, "nothing to be kept for it")
 
 
 def test_one_that_cannot_be_reached_is_gone() -> None:
     def connect() -> None:
         raise PeerLostError("nobody listens there")
 
-    giver = SumGiver("worker 2", connect, (), MOST_BYTES)  # type: ignore[arg-type]
+    giver = SumGiver("worker 2", connect, print, MOST_BYTES)  # type: ignore[arg-type]
     wait_for(lambda: giver.is_over, "it to happen")
     assert giver.is_ready
 
 
-def test_a_newcomer_ends_when_the_one_it_follows_is_lost() -> None:
-    listener = PeerListener(HOST, TOKEN)
-    with dial(listener.address, TOKEN) as giver:
-        connection = listener.next(PATIENCE_S)
-        assert connection is not None
-        taker = SumTaker(connection)
-        place = np.zeros(3)
-        assert not taker.sum(0, memoryview(place).cast("B"), 0.0), "there is none yet"
-        giver.sendall(b"\0\0\0")  # it is lost in the middle
+def test_a_newcomer_ends_when_the_one_it_follows_gives_no_more() -> None:
+    with following() as (giver, taker):
+        give(giver, 0, np.zeros(3))
         giver.close()
+        assert taken(taker, 0, 3) == [0.0] * 3
         with pytest.raises(PeerLostError, match="must be started again"):
-            taker.sum(0, memoryview(place).cast("B"), PATIENCE_S)
-    connection.close()
-    listener.close()
+            taken(taker, 0, 3)
 
 
 @pytest.mark.parametrize(

@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 import io
-import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
+from typing import BinaryIO
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
 
-from dynamix_ps.comm.peers import PeerListener, dial
-from dynamix_ps.comm.state_stream import fill, send_state
+from dynamix_ps.comm.peers import PeerListener
+from dynamix_ps.comm.state_stream import fill
 from dynamix_ps.errors import TrainingError
 from dynamix_ps.membership.known_members import Planned
 from dynamix_ps.membership.messages import Process
-from worker_hooks.membership.arrival import Arrival, StateCopy
+from worker_hooks.membership.arrival import Arrival, StateCopy, give
 from worker_hooks.membership.handover import Handover
 
 TOKEN = "secret"
-STATE = b"weights" * 100_000
+NUMBERS = np.arange(2e6)
 pytestmark = pytest.mark.timeout(60)
 
 HANDOVER = Handover(
@@ -46,31 +49,49 @@ HANDOVER = Handover(
 )
 
 
-def test_it_is_read_to_its_end_before_the_connection_closes() -> None:
-    """Else the one that gives it sees an error, and takes the newcomer for lost."""
-    with closing(PeerListener("127.0.0.1", TOKEN)) as listener, dial(listener.address, TOKEN) as giver:
-        send_state(giver, HANDOVER.write)
-        sending = threading.Thread(target=lambda: send_state(giver, lambda out: out.write(STATE)))
-        sending.start()
-        arrival = Arrival(listener)
-        found_handover = arrival.handover
-        assert found_handover == HANDOVER and found_handover.planned is not None
-        assert found_handover.planned.workers[0].address == "10.0.0.1:1", "which does not count in a comparison"
-        assert list(found_handover.parameters) == list(HANDOVER.parameters), "in order"
-        found = bytearray(len(STATE))
-        fill(arrival.state, memoryview(found))
-        sending.join()
-        assert found == STATE
-        assert arrival.complete() is None, "it is in the next sum"
-        assert giver.recv(1) == b"", "closed, and not reset"
+@pytest.fixture
+def listener() -> Iterator[PeerListener]:
+    with closing(PeerListener("127.0.0.1", TOKEN)) as one:
+        yield one
 
 
-def test_a_newcomer_that_does_something_else_takes_no_state() -> None:
-    with closing(PeerListener("127.0.0.1", TOKEN)) as listener, dial(listener.address, TOKEN) as giver:
-        send_state(giver, HANDOVER.write)
-        with pytest.raises(TrainingError), Arrival(listener).or_closed():
-            raise TrainingError("another model")
-        assert giver.recv(1) == b"", "the one that gives it is not kept waiting"
+@pytest.fixture
+def giving(listener: PeerListener, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], Future[bool]]]:
+    """Gives the state to who listens, in another thread."""
+    monkeypatch.setattr("worker_hooks.membership.arrival._DIAL_S", 0.0)
+    access, newcomer = Mock(token=TOKEN, certificates=None), Process("worker", 2, "b", "", listener.address)
+
+    def write(out: BinaryIO) -> None:
+        out.write(b"begin")
+        out.write(NUMBERS)
+
+    with ThreadPoolExecutor() as threads:
+        yield lambda: threads.submit(give, access, newcomer, HANDOVER, write)
+
+
+def test_what_is_given_arrives_as_it_is(listener: PeerListener, giving: Callable[[], Future[bool]]) -> None:
+    given = giving()
+    arrival = Arrival(listener)
+    assert arrival.handover == HANDOVER and arrival.handover.planned is not None
+    assert arrival.handover.planned.workers[0].address == "10.0.0.1:1", "which does not count in a comparison"
+    assert list(arrival.handover.parameters) == list(HANDOVER.parameters), "in order"
+    begin, numbers = bytearray(5), np.zeros_like(NUMBERS)
+    fill(arrival.state, memoryview(begin))
+    fill(arrival.state, memoryview(numbers).cast("B"))
+    assert begin == b"begin" and np.array_equal(numbers, NUMBERS)
+    assert arrival.complete() is None, "it is in the next sum"
+    assert given.result()
+
+
+def test_a_newcomer_that_does_something_else_takes_no_state_and_nobody_waits_for_it(
+    listener: PeerListener, giving: Callable[[], Future[bool]]
+) -> None:
+    given = giving()
+    with pytest.raises(TrainingError), Arrival(listener).or_closed():
+        raise TrainingError("another model")
+    assert not given.result()
+    listener.close()
+    assert not giving().result(), "it cannot be reached any more"
 
 
 @pytest.mark.parametrize("block_bytes", [100, 1 << 20], ids=["many blocks", "one"])

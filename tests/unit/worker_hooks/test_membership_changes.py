@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import io
 from dataclasses import asdict, replace
 from typing import Any
 from unittest.mock import MagicMock, Mock
@@ -91,9 +90,7 @@ def test_who_follows_another_one_already_gets_no_second_copy_and_is_not_held_up(
 
 def entering(steps: int, sums: int) -> tuple[Any, MembershipChanges]:
     """A newcomer that has followed so far, and is to enter in iteration 50."""
-    told = io.BytesIO()
-    replace(HANDOVER, followed=[asdict(OTHER)]).write(told)
-    told.seek(0)
+    told = replace(HANDOVER, followed=[asdict(OTHER)]).packed()
     training = neighbours(rank=2)
     training.progress.steps, training.sums.made, training.sums.follows = steps, sums, True
     training.plans.switch.plan_at.return_value = Plan(7, (4, 4, 2, 0))
