@@ -22,14 +22,9 @@ class CatchingUp:
         self.is_ready = self.is_over = False
 
     @property
-    def kept_bytes(self) -> int:
-        """Of sums that are not sent yet."""
-        return self._given_bytes - self._sent_bytes
-
-    @property
     def is_too_late(self) -> bool:
         """Whether more is kept than may be."""
-        return self.kept_bytes > self._most_bytes
+        return self._given_bytes - self._sent_bytes > self._most_bytes
 
     def keep(self, size_bytes: int) -> None:
         """There is so much more to send."""

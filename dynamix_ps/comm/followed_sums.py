@@ -19,8 +19,8 @@ import select
 import socket
 import ssl
 import threading
-from collections.abc import Callable, Mapping
-from contextlib import closing, suppress
+from collections.abc import Mapping
+from contextlib import AbstractContextManager, suppress
 from typing import Any, BinaryIO, cast
 
 import numpy as np
@@ -39,19 +39,14 @@ class SumGiver:
 
     Args:
         name: name of the joiner.
-        connect: makes the connection; raises PeerLostError.
-        begin: writes what comes before the sums.
+        begun: the connection, when the joiner has got what comes before the sums, and its file; raises PeerLostError.
         most_bytes: how many bytes of sums the leader keeps that the joiner has not taken.
     """
 
     def __init__(
-        self,
-        name: str,
-        connect: Callable[[], socket.socket],
-        begin: Callable[[BinaryIO], object],
-        most_bytes: int,
+        self, name: str, begun: AbstractContextManager[tuple[socket.socket, BinaryIO]], most_bytes: int
     ) -> None:
-        self._name, self._connect, self._beginning = name, connect, [begin]
+        self._name, self._begun = name, begun
         self._pieces: queue.SimpleQueue[tuple[int, bytes | memoryview] | None] = queue.SimpleQueue()
         self._joiner = CatchingUp(most_bytes)
         threading.Thread(target=self._give, name="dynamix-following", daemon=True).start()
@@ -79,10 +74,7 @@ class SumGiver:
     def enter(self, told: bytes) -> None:
         """The joiner takes part in the next sum, and is told what it needs to know."""
         if self._joiner.is_too_late:
-            logger.warning(
-                "%s has not caught up: it lacks %d bytes of sums. It enters now, and the others wait for it",
-                *(self._name, self._joiner.kept_bytes),
-            )
+            logger.warning("%s does not catch up: it enters now, and the others wait for it", self._name)
         self._put(NO_SUM, told)
         self.close()
 
@@ -96,9 +88,7 @@ class SumGiver:
 
     def _give(self) -> None:
         try:
-            with closing(self._connect()) as connection, connection.makefile("wb") as out:
-                self._beginning.pop()(out)  # it is free when it is sent
-                out.flush()
+            with self._begun as (connection, out):
                 connection.settimeout(None)  # what the joiner does before its first sum may take long
                 while (piece := self._pieces.get()) is not None:
                     self._hear(connection)
@@ -111,12 +101,12 @@ class SumGiver:
                     connection.shutdown(socket.SHUT_WR)
                     while connection.recv(1024):  # until the joiner has it all
                         pass
+                return
         except (PeerLostError, OSError) as error:
             logger.warning("%s follows no more: %s", self._name, error)
-            self._beginning.clear()
-            self._joiner.end()
-            while self._pieces.get() is not None:  # nothing is kept for it
-                pass
+        self._joiner.end()
+        while self._pieces.get() is not None:  # nothing is kept for it
+            pass
 
     def _hear(self, connection: socket.socket) -> None:
         """See how far the joiner is, without waiting."""
@@ -160,16 +150,10 @@ class SumTaker:
         return note
 
     def told(self) -> bytearray:
-        """What the others know, before the state."""
+        """What all know, before the state and as this worker takes part in the next sum."""
         while not self._comes(_LOOK_S):
             pass
         return read_piece(self.stream)
-
-    def entry(self) -> bytearray:
-        """What comes last: this worker takes part in the next sum."""
-        told = self.told()
-        self.close()
-        return told
 
     def close(self) -> None:
         """Take no more."""

@@ -2,52 +2,49 @@
 
 from __future__ import annotations
 
-import itertools
+import socket
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import Any
+from contextlib import closing, contextmanager
+from typing import Any, BinaryIO
 from unittest.mock import Mock
 
 import numpy as np
 import pytest
 
 from dynamix_ps.certificates import Certificates
-from dynamix_ps.comm.byteps.comm import BytePSComm, FrameworkPlugin, Spread
+from dynamix_ps.comm.byteps.comm import BytePSComm, Spread
 from dynamix_ps.comm.followed_sums import SumGiver, SumTaker
 from dynamix_ps.comm.peers import PeerListener, dial
-from dynamix_ps.comm.state_stream import fill
 from dynamix_ps.errors import PeerLostError, TrainingError
 from dynamix_ps.launch.roles.authority import Authority
 from tests.launching import wait_for
 
 HOST, TOKEN = "127.0.0.1", "secret"
 PATIENCE_S = 20.0
-MOST_BYTES = 10_000
-STATE = bytes(range(256)) * 4000
 pytestmark = pytest.mark.timeout(60)
 
 
 @contextmanager
-def following(certificates: Certificates | None = None) -> Iterator[tuple[SumGiver, SumTaker]]:
-    """Both ends; the newcomer has got what comes before the sums."""
+def following(
+    certificates: Certificates | None = None, most_bytes: int = 1 << 30
+) -> Iterator[tuple[SumGiver, SumTaker]]:
+    """Both ends, from the first sum on."""
     listener = PeerListener(HOST, TOKEN, certificates)
-    giver = SumGiver(
-        "worker 2",
-        lambda: dial(listener.address, TOKEN, certificates),
-        lambda out: out.write(STATE),
-        MOST_BYTES,
-    )
+
+    @contextmanager
+    def begun() -> Iterator[tuple[socket.socket, BinaryIO]]:
+        with dial(listener.address, TOKEN, certificates) as connection, connection.makefile("wb") as out:
+            yield connection, out
+
+    giver = SumGiver("worker 2", begun(), most_bytes)
     connection = listener.next(PATIENCE_S)
     assert connection is not None
     try:
-        taker, state = SumTaker(connection), bytearray(len(STATE))
-        fill(taker.stream, memoryview(state))
-        assert state == STATE
-        yield giver, taker
+        with closing(SumTaker(connection)) as taker:
+            yield giver, taker
     finally:
         giver.close()
-        connection.close()
         listener.close()
 
 
@@ -73,23 +70,21 @@ def test_sums_come_in_order_as_they_were_and_the_one_that_gives_them_hears_of_it
         assert taken(taker, 1, len(values)) == values.tolist()
         assert taker.note() == {"plan": 1, "rate": 0.1 + 0.2}
         assert not taker.sum(1, memoryview(bytearray(8)), 0.0), "there is none yet"
-        for number in itertools.count():  # who gives them hears of it when it sends
-            give(giver, number, values[:1])
-            assert taken(taker, number, 1) == [-1.0]
-            if giver.is_ready:
-                break
+        while not giver.is_ready:  # who gives them hears of it when it sends
+            give(giver, 2, values[:1])
+            assert taken(taker, 2, 1) == [-1.0]
         giver.enter(b"what all know now")
-        assert taker.entry() == b"what all know now"
+        assert taker.told() == b"what all know now"
     assert not giver.is_over, "it has entered, and is not gone"
 
 
 def test_nobody_waits_for_who_never_catches_up_before_it_enters(caplog: pytest.LogCaptureFixture) -> None:
-    with following() as (giver, taker):
+    with following(most_bytes=10_000) as (giver, taker):
         for number in range(50):
             give(giver, number, np.full(1 << 17, float(number)))
         assert giver.is_ready
         giver.enter(b"")
-        assert "has not caught up" in caplog.text
+        assert "does not catch up" in caplog.text
         for number in range(50):
             assert taken(taker, number, 1 << 17)[0] == number, "nothing is left out"
 
@@ -109,10 +104,12 @@ def test_a_newcomer_that_is_gone_is_held_up_for_nobody(caplog: pytest.LogCapture
 
 
 def test_one_that_cannot_be_reached_is_gone() -> None:
-    def connect() -> None:
+    @contextmanager
+    def begun() -> Iterator[tuple[socket.socket, BinaryIO]]:
         raise PeerLostError("nobody listens there")
+        yield
 
-    giver = SumGiver("worker 2", connect, print, MOST_BYTES)  # type: ignore[arg-type]
+    giver = SumGiver("worker 2", begun(), 0)
     wait_for(lambda: giver.is_over, "it to happen")
     assert giver.is_ready
 
@@ -132,9 +129,8 @@ def test_a_newcomer_ends_when_the_one_it_follows_gives_no_more() -> None:
         lambda taker: taken(taker, 5, 3),
         lambda taker: taken(taker, 4, 2),
         lambda taker: taker.note(),
-        lambda taker: taker.entry(),
     ],
-    ids=["another sum", "another size", "a note", "the entry"],
+    ids=["another sum", "another size", "a note"],
 )
 def test_a_newcomer_that_does_something_else_ends_by_itself(take: Callable[[SumTaker], object]) -> None:
     with following() as (giver, taker):
@@ -143,37 +139,22 @@ def test_a_newcomer_that_does_something_else_ends_by_itself(take: Callable[[SumT
             take(taker)
 
 
-class Arrays(FrameworkPlugin):
-    """Buffers are arrays of numpy."""
-
-    framework = "numpy"
-    load = Mock()
-
-    def memory(self, name: str, buffer: Any) -> tuple[int, int, np.dtype[Any]]:
-        return buffer.ctypes.data, buffer.nbytes, buffer.dtype
-
-    def buffer(self, values: Any) -> Any:
-        return values
-
-
-class Plane(BytePSComm):
-    """BytePS with its C functions left out: every sum is complete at once."""
-
-    rank, size = 1, 2
-
-    def __init__(self) -> None:
-        super().__init__(Arrays)
-        self._numbers, self._declared, self._spread = {}, {}, Spread(np.ones(1))
-        self._exchange = Mock()
-        self._exchange.first_loss.return_value = None
-        self.declare("other")
-        self.declare("gradients")
+def plane(rank: int) -> Any:
+    """BytePS with its C functions left out: every sum is complete at once. Buffers are arrays of numpy."""
+    memory = Mock(side_effect=lambda name, buffer: (buffer.ctypes.data, buffer.nbytes, buffer.dtype))
+    comm = BytePSComm(lambda: Mock(memory=memory, buffer=lambda values: values, values=lambda buffer: buffer))
+    comm.rank, comm.size, comm._exchange = rank, 2, Mock()
+    comm._exchange.first_loss.return_value = None
+    comm._numbers, comm._declared, comm._spread = {}, {}, Spread(np.ones(1))
+    comm.declare("other")
+    comm.declare("gradients")
+    return comm
 
 
 def test_a_data_plane_tells_its_sums_and_takes_those_of_another_one() -> None:
     """A sum goes where it was to go, and not before `begin`. Who follows pushes nothing."""
     with following() as (giver, taker):
-        one, other = Plane(), Plane()
+        one, other = plane(0), plane(1)
         one.on_sum = giver.sum
         other.follow(taker)
         own, mine, place = np.full(4, 9.0), np.arange(4.0), np.full(4, -1.0)
@@ -196,10 +177,8 @@ def test_a_data_plane_tells_its_sums_and_takes_those_of_another_one() -> None:
 def test_who_follows_is_not_among_those_that_are_gathered() -> None:
     """It has no place among their bytes, and gets all of them."""
     with following() as (giver, taker):
-        one, other = Plane(), Plane()
+        one, other = plane(0), plane(1)
         other.follow(taker)
         one.on_sum = giver.sum
-        one.rank = 0
-        other.rank = 1
         assert one.gather_present("names", b"first") == {0: b"first"}
         assert other.gather_present("names", b"much longer than theirs") == {0: b"first"}

@@ -3,24 +3,26 @@
 from __future__ import annotations
 
 import io
+import weakref
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import closing
-from typing import BinaryIO
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, closing, contextmanager
+from typing import BinaryIO, cast
 from unittest.mock import Mock
 
 import numpy as np
 import pytest
 
+from dynamix_ps.comm.followed_sums import SumTaker
 from dynamix_ps.comm.peers import PeerListener
 from dynamix_ps.comm.state_stream import fill
-from dynamix_ps.errors import TrainingError
 from dynamix_ps.membership.known_members import Planned
 from dynamix_ps.membership.messages import Process
-from worker_hooks.membership.arrival import Arrival, StateCopy, give
+from worker_hooks.membership.arrival import StateCopy, follow, give
 from worker_hooks.membership.handover import Handover
 
 TOKEN = "secret"
+ACCESS = Mock(token=TOKEN, certificates=None)
 NUMBERS = np.arange(2e6)
 pytestmark = pytest.mark.timeout(60)
 
@@ -49,60 +51,63 @@ HANDOVER = Handover(
 )
 
 
-@pytest.fixture
-def listener() -> Iterator[PeerListener]:
-    with closing(PeerListener("127.0.0.1", TOKEN)) as one:
-        yield one
+def write(out: BinaryIO) -> None:
+    out.write(b"begin")
+    out.write(NUMBERS)
 
 
-@pytest.fixture
-def giving(listener: PeerListener, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], Future[bool]]]:
-    """Gives the state to who listens, in another thread."""
-    monkeypatch.setattr("worker_hooks.membership.arrival._DIAL_S", 0.0)
-    access, newcomer = Mock(token=TOKEN, certificates=None), Process("worker", 2, "b", "", listener.address)
+@contextmanager
+def newcomer() -> Iterator[tuple[Process, Callable[[], SumTaker]]]:
+    """One that enters, and what it takes from who connects."""
+    with closing(PeerListener("127.0.0.1", TOKEN)) as listener, ExitStack() as takers:
 
-    def write(out: BinaryIO) -> None:
-        out.write(b"begin")
-        out.write(NUMBERS)
+        def taker() -> SumTaker:
+            connection = listener.next(20.0)
+            assert connection is not None
+            return takers.enter_context(closing(SumTaker(connection)))
 
-    with ThreadPoolExecutor() as threads:
-        yield lambda: threads.submit(give, access, newcomer, HANDOVER, write)
+        yield Process("worker", 2, "b", "", listener.address), taker
 
 
-def test_what_is_given_arrives_as_it_is(listener: PeerListener, giving: Callable[[], Future[bool]]) -> None:
-    given = giving()
-    arrival = Arrival(listener)
-    assert arrival.handover == HANDOVER and arrival.handover.planned is not None
-    assert arrival.handover.planned.workers[0].address == "10.0.0.1:1", "which does not count in a comparison"
-    assert list(arrival.handover.parameters) == list(HANDOVER.parameters), "in order"
+def takes_state(taker: SumTaker) -> bool:
     begin, numbers = bytearray(5), np.zeros_like(NUMBERS)
-    fill(arrival.state, memoryview(begin))
-    fill(arrival.state, memoryview(numbers).cast("B"))
-    assert begin == b"begin" and np.array_equal(numbers, NUMBERS)
-    assert arrival.complete() is None, "it is in the next sum"
-    assert given.result()
+    fill(taker.stream, memoryview(begin))
+    fill(taker.stream, memoryview(numbers).cast("B"))
+    return begin == b"begin" and np.array_equal(numbers, NUMBERS)
 
 
-def test_a_newcomer_that_does_something_else_takes_no_state_and_nobody_waits_for_it(
-    listener: PeerListener, giving: Callable[[], Future[bool]]
-) -> None:
-    given = giving()
-    with pytest.raises(TrainingError), Arrival(listener).or_closed():
-        raise TrainingError("another model")
-    assert not given.result()
-    listener.close()
-    assert not giving().result(), "it cannot be reached any more"
+@pytest.mark.parametrize("takes", [True, False])
+def test_who_gives_the_state_knows_whether_the_newcomer_has_it(takes: bool) -> None:
+    with newcomer() as (process, taken), ThreadPoolExecutor() as threads:
+        given = threads.submit(give, ACCESS, process, HANDOVER, write)
+        taker = taken()
+        if takes:
+            assert Handover.of(taker.told()) == HANDOVER and takes_state(taker)
+        taker.close()
+        assert given.result() is takes
+
+
+def test_who_follows_gets_what_all_know_and_a_copy_of_the_state_which_is_free_then() -> None:
+    copy = StateCopy()
+    write(cast(BinaryIO, copy))
+    kept = weakref.ref(copy)
+    with newcomer() as (process, taken), closing(follow(ACCESS, process, HANDOVER, copy)) as giver:
+        del copy
+        giver.note({"plan": 1})
+        handover = Handover.of((taker := taken()).told())
+        assert handover == HANDOVER and handover.planned is not None
+        assert handover.planned.workers[0].address == "10.0.0.1:1", "which does not count in a comparison"
+        assert list(handover.parameters) == list(HANDOVER.parameters), "in order"
+        assert takes_state(taker) and taker.note() == {"plan": 1}
+        assert kept() is None
 
 
 @pytest.mark.parametrize("block_bytes", [100, 1 << 20], ids=["many blocks", "one"])
 def test_a_copy_of_a_state_is_as_it_was_when_it_was_made(block_bytes: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also of what writes to files alone, as NumPy does."""
     monkeypatch.setattr("worker_hooks.membership.arrival._BLOCK_BYTES", block_bytes)
     numbers, copy, out = np.arange(1000.0), StateCopy(), io.BytesIO()
-    np.savez(copy, numbers=numbers)
+    copy.write(b"begin")
+    copy.write(numbers)
     numbers[:] = -1.0
     copy.write_to(out)
-    assert out.tell() == copy.size_bytes
-    out.seek(0)
-    with np.load(out) as archive:
-        assert archive["numbers"].tolist() == list(range(1000))
+    assert out.getvalue() == b"begin" + np.arange(1000.0).tobytes() and out.tell() == copy.size_bytes
