@@ -29,7 +29,8 @@ class CatchingUp:
     def keep(self, size_bytes: int) -> None:
         """There is so much more to send."""
         self._given_bytes += size_bytes
-        self.is_ready |= self.is_too_late
+        if self.is_too_late:
+            self.is_ready = True
 
     def note(self) -> None:
         """There is one more note to take."""
@@ -42,7 +43,8 @@ class CatchingUp:
     def taken(self, notes: int) -> None:
         """The joiner has taken so many notes."""
         self._taken += notes
-        self.is_ready |= self._notes - self._taken <= _AT_MOST_BEHIND
+        if self._notes - self._taken <= _AT_MOST_BEHIND:
+            self.is_ready = True
 
     def end(self) -> None:
         """The joiner is gone."""

@@ -93,10 +93,8 @@ class SumGiver:
                 while (piece := self._pieces.get()) is not None:
                     self._hear(connection)
                     write_piece(out, *piece)
+                    out.flush()
                     self._joiner.sent(len(piece[1]))
-                    if self._pieces.empty():
-                        out.flush()
-                out.flush()
                 with suppress(OSError):
                     connection.shutdown(socket.SHUT_WR)
                     while connection.recv(1024):  # until the joiner has it all
