@@ -145,19 +145,20 @@ def give(address: str, size_mb: int, kind: str, state: Trained) -> tuple[float, 
     """Give the newcomer the state; returns the seconds, and those of the CPU of both."""
     if kind == COPY:
         return copy(state)
-    size = int(size_mb * 1e6)
+    whole = TorchState(state.models, state.optimizers)
+    size = len(whole.pack(PLACE)) if kind == CHECKPOINT else int(size_mb * 1e6)
     with closing(dial(address, TOKEN)) as connection, connection.makefile("wb") as out:
-        write_piece(out, NO_SUM, json.dumps([size_mb, kind]).encode())
+        write_piece(out, NO_SUM, json.dumps([size_mb, kind, size]).encode())
         out.flush()
         received(connection, 1)  # it is ready
-        payload, whole = np.ones(size, np.uint8) if kind == BYTES else None, TorchState(state.models, state.optimizers)
+        payload = np.ones(size, np.uint8) if kind == BYTES else None
         began_s, cpu_s = time.perf_counter(), time.process_time()
         if payload is not None:
             out.write(payload.data)
         elif kind == TENSORS:
             whole.send(PLACE, out)
         else:
-            write_piece(out, NO_SUM, whole.pack(PLACE))
+            whole.write(PLACE, out)
         out.flush()
         its_cpu_s = float(np.frombuffer(received(connection, 8))[0])
         return time.perf_counter() - began_s, time.process_time() - cpu_s + its_cpu_s
@@ -182,16 +183,16 @@ def enter() -> None:
 
 def _take(connection: socket, state: BinaryIO) -> float:
     """The seconds of CPU that it took."""
-    size_mb, kind = json.loads(read_piece(state))
-    mine, place = Trained(size_mb), np.ones(int(size_mb * 1e6), np.uint8) if kind == BYTES else None
+    size_mb, kind, size = json.loads(read_piece(state))
+    mine, place = Trained(size_mb), np.ones(size, np.uint8)
     connection.sendall(b"r")
     cpu_s = time.process_time()
-    if place is not None:
-        fill(state, place.data)
-    elif kind == TENSORS:
+    if kind == TENSORS:
         TorchState(mine.models, mine.optimizers).receive(state)
     else:
-        TorchState(mine.models, mine.optimizers).restore(io.BytesIO(read_piece(state)))
+        fill(state, place.data)
+    if kind == CHECKPOINT:
+        TorchState(mine.models, mine.optimizers).restore(io.BytesIO(place.data))
     return time.process_time() - cpu_s
 
 
