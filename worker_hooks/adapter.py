@@ -93,16 +93,16 @@ class ModelState(ABC):
     def restore(self, packed: BinaryIO) -> Position:
         """Put what `write` wrote into model and optimizer. Raises CheckpointError when it does not fit."""
 
+    @abstractmethod
     def send(self, position: Position, out: BinaryIO) -> None:
         """Write model, optimizer and position for a worker that enters. `out` cannot go back."""
-        self.write(position, out)
 
+    @abstractmethod
     def receive(self, state: BinaryIO) -> Position:
-        """Put what `send` wrote into model and optimizer. `state` cannot go back.
+        """Put what `send` wrote into model and optimizer. `state` cannot go back, and goes on behind it.
 
         Raises CheckpointError when it does not fit, and PeerLostError when it breaks off. Nothing is changed then.
         """
-        return self.restore(io.BytesIO(state.read()))
 
     @abstractmethod
     def storable(self, state: Any, where: str) -> Any:

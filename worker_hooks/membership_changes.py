@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import sys
 import time
+from contextlib import ExitStack
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, BinaryIO, cast
 
@@ -178,7 +179,7 @@ class MembershipChanges:
         if giver is None:
             return there and self._member.give_state(newcomer, handover, self._write_state)
         if there:
-            giver.enter(handover.write)
+            giver.enter(handover.packed())
         else:
             self._member.is_gone(newcomer)
         return there
@@ -255,13 +256,15 @@ class MembershipChanges:
             TrainingError: it does not do what they do. They go on without it.
             PeerLostError: workers were lost meanwhile.
         """
-        arrival = self._member.arrive()
-        self._handover = handover = arrival.handover
-        with arrival.or_closed():
+        sums = self._member.arrive()
+        with ExitStack() as unless_it_follows:
+            unless_it_follows.callback(sums.close)
+            self._handover = handover = Handover.of(sums.told())
             self._compare(handover)
-            position = self._adapter.state.receive(arrival.state)
-        self._sums_of_others = arrival.complete()
-        self._sums.follows = self._sums_of_others is not None
+            position = self._adapter.state.receive(sums.stream)
+            if handover.planned is None:
+                unless_it_follows.pop_all()
+                self._sums_of_others, self._sums.follows = sums, True
         self._plans.depth = handover.lag
         self._comm.adopt(handover.sums)
         return position
@@ -313,7 +316,8 @@ class MembershipChanges:
             TrainingError: it has not done what they have. They go on without it.
             PeerLostError: workers were lost meanwhile.
         """
-        handover = Handover.read(sums.entry())
+        handover = Handover.of(sums.told())
+        sums.close()
         found, expected = (self._progress.steps, self._sums.made), (handover.steps, handover.sums_made)
         if found != expected:
             raise TrainingError(

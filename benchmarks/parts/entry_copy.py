@@ -37,7 +37,7 @@ import torch
 
 from benchmarks.report.page import RESULTS, markdown, update_page, where, write_csv
 from dynamix_ps.comm.peers import PeerListener, dial, received
-from dynamix_ps.comm.state_stream import fill, receive_state, send_state
+from dynamix_ps.comm.state_stream import NO_SUM, fill, read_piece, write_piece
 from dynamix_ps.messages import Plan
 from worker_hooks.membership.arrival import StateCopy
 from worker_hooks.sampling.sampler import Cursor
@@ -145,18 +145,21 @@ def give(address: str, size_mb: int, kind: str, state: Trained) -> tuple[float, 
     """Give the newcomer the state; returns the seconds, and those of the CPU of both."""
     if kind == COPY:
         return copy(state)
-    size = int(size_mb * 1e6)
-    with closing(dial(address, TOKEN)) as connection:
-        send_state(connection, lambda out: out.write(json.dumps([size_mb, kind]).encode()))
+    whole = TorchState(state.models, state.optimizers)
+    size = len(whole.pack(PLACE)) if kind == CHECKPOINT else int(size_mb * 1e6)
+    with closing(dial(address, TOKEN)) as connection, connection.makefile("wb") as out:
+        write_piece(out, NO_SUM, json.dumps([size_mb, kind, size]).encode())
+        out.flush()
         received(connection, 1)  # it is ready
         payload = np.ones(size, np.uint8) if kind == BYTES else None
         began_s, cpu_s = time.perf_counter(), time.process_time()
         if payload is not None:
-            send_state(connection, lambda out: out.write(payload.data))
+            out.write(payload.data)
+        elif kind == TENSORS:
+            whole.send(PLACE, out)
         else:
-            whole = TorchState(state.models, state.optimizers)
-            write = whole.send if kind == TENSORS else whole.write
-            send_state(connection, lambda out: write(PLACE, out))
+            whole.write(PLACE, out)
+        out.flush()
         its_cpu_s = float(np.frombuffer(received(connection, 8))[0])
         return time.perf_counter() - began_s, time.process_time() - cpu_s + its_cpu_s
 
@@ -174,24 +177,22 @@ def enter() -> None:
     print(listener.address, flush=True)
     while os.getppid() == parent:
         if (connection := listener.next(1.0)) is not None:
-            with closing(connection):
-                connection.sendall(np.float64(_take(connection)).tobytes())
+            with closing(connection), connection.makefile("rb", buffering=0) as stream:
+                connection.sendall(np.float64(_take(connection, cast(BinaryIO, stream))).tobytes())
 
 
-def _take(connection: socket) -> float:
+def _take(connection: socket, state: BinaryIO) -> float:
     """The seconds of CPU that it took."""
-    size_mb, kind = json.loads(receive_state(connection).read())
-    mine, place = Trained(size_mb), np.ones(int(size_mb * 1e6), np.uint8) if kind == BYTES else None
-    state = receive_state(connection)
+    size_mb, kind, size = json.loads(read_piece(state))
+    mine, place = Trained(size_mb), np.ones(size, np.uint8)
     connection.sendall(b"r")
     cpu_s = time.process_time()
-    if place is not None:
-        fill(state, place.data)
-    elif kind == TENSORS:
+    if kind == TENSORS:
         TorchState(mine.models, mine.optimizers).receive(state)
     else:
-        TorchState(mine.models, mine.optimizers).restore(io.BytesIO(state.read()))
-    state.read()
+        fill(state, place.data)
+    if kind == CHECKPOINT:
+        TorchState(mine.models, mine.optimizers).restore(io.BytesIO(place.data))
     return time.process_time() - cpu_s
 
 

@@ -11,7 +11,8 @@ peer_watch     a thread that sees which connections of such a plane have closed
 link_rate      the rate of a link, and from how many bytes on a sum is worth its cost there
 peers          connections between two workers, for what is no sum
 followed_sums  sums that a worker follows until it takes part in them
-state_stream   the state of the training on its way from one worker to another
+catching_up    whether such a worker has caught up with the others
+state_stream   the state of the training, and what else goes from one worker to another
 """
 
 from __future__ import annotations

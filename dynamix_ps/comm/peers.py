@@ -141,18 +141,12 @@ def dial(address: str, token: str, certificates: Certificates | None = None, wit
 
 def received(connection: socket.socket, size: int) -> bytes:
     """So many bytes. Raises OSError or EOFError if the other side is gone before."""
-    got = bytearray(size)
-    fill(connection, memoryview(got))
-    return bytes(got)
-
-
-def fill(connection: socket.socket, place: memoryview) -> None:
-    """Fill the memory with received bytes. Raises OSError or EOFError if the other side is gone before."""
-    while len(place):
-        count = connection.recv_into(place)
-        if not count:
+    got = bytearray()
+    while len(got) < size:
+        if not (part := connection.recv(size - len(got))):
             raise EOFError("the other side has closed the connection")
-        place = place[count:]
+        got += part
+    return bytes(got)
 
 
 def _dialled(host: str, port: int, token: str, context: ssl.SSLContext | None) -> socket.socket:

@@ -1,130 +1,67 @@
-"""The state of a training on its way from one worker to another: a stream of parts, each with its length.
+"""What a worker sends to another one that enters, over a file of their connection: pieces, and the state of training.
 
-Writer and reader go through the state once and never back. Neither needs a copy: large pieces go directly from memory
-to memory. The stream may break off, so the receiver uses no part of a state before it has all of it.
+A piece begins with what it is, and with its length. A state has neither: who reads it knows where it ends. Large pieces
+and states go directly from memory to memory. The connection may break, so the receiver uses no part of a state before
+it has all of it.
 """
 
 from __future__ import annotations
 
-import io
-import socket
 import struct
-from collections.abc import Callable
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
-from dynamix_ps.comm.peers import received
-from dynamix_ps.errors import PeerLostError
+from dynamix_ps.errors import PeerLostError, TrainingError
 
-_LENGTH = struct.Struct(">I")  # of a part; 0: the state is complete
-_PART_BYTES = 1 << 20  # of the longest part
-_SMALL_BYTES = 1 << 16  # what is written in smaller pieces travels together
+_HEADER = struct.Struct(">qQ")  # number of a sum, or NO_SUM; bytes that follow
+NO_SUM = -1
 
 
-def send_state(connection: socket.socket, write: Callable[[BinaryIO], object]) -> None:
-    """Send the state that `write` writes.
+def write_piece(out: BinaryIO, number: int, piece: bytes | memoryview) -> None:
+    """Write the sum with this number, or what is no sum."""
+    out.write(_HEADER.pack(number, len(piece)))
+    out.write(piece)
 
-    Raises PeerLostError if the other side is gone.
+
+def read_piece(stream: BinaryIO) -> bytearray:
+    """The next piece, which is no sum. Raises as `begin_piece`."""
+    piece = bytearray(begin_piece(stream, NO_SUM))
+    fill(stream, memoryview(piece))
+    return piece
+
+
+def begin_piece(stream: BinaryIO, number: int, size_bytes: int | None = None) -> int:
+    """Read what the next piece is: of this number and, if there is one, of this size. Returns its size.
+
+    Raises:
+        TrainingError: it is another one.
+        PeerLostError: the connection breaks off.
     """
-    parts = _Parts(connection)
-    out = io.BufferedWriter(parts, _SMALL_BYTES)
-    write(out)
-    out.flush()
-    parts.end()
-    if parts.error is not None:
-        why = parts.error
-        raise PeerLostError(f"the worker that was to get the state of the training is gone: {why}") from why
+    header = bytearray(_HEADER.size)
+    fill(stream, memoryview(header))
+    found = _HEADER.unpack(header)
+    if found != (number, found[1] if size_bytes is None else size_bytes):
+        raise TrainingError(
+            "this worker follows the others until it enters, and does not do what they do: they come to "
+            f"{_named(*found)}, it comes to {_named(number, size_bytes)}; the script must make the same calls on every "
+            "worker, also after a late start"
+        )
+    return found[1]
 
 
-def receive_state(connection: socket.socket) -> BinaryIO:
-    """The state from the other side, a file to be read once from its beginning to its end.
-
-    Its methods raise PeerLostError if the stream breaks off.
-    """
-    return io.BufferedReader(_Received(connection), _SMALL_BYTES)
+def _named(number: int, size_bytes: int | None) -> str:
+    return "the end of an iteration" if number == NO_SUM else f"a sum of {size_bytes} bytes (number {number})"
 
 
-def fill(state: BinaryIO, place: memoryview) -> None:
-    """Fill the memory with bytes of a file from `receive_state`.
-
-    Raises PeerLostError if the stream has too few.
-    """
-    while len(place):
-        count = state.readinto(place)  # type: ignore[attr-defined]  # typeshed's BinaryIO lacks it
-        if not count:
-            raise PeerLostError(f"the state of the training ends {len(place)} bytes too early")
-        place = place[count:]
-
-
-class _Parts(io.RawIOBase):
-    """Sends each piece that is written as parts. After an error nothing more goes out, and the writer does not notice:
-    those of frameworks are not made for errors in their middle.
-    """
-
-    error: OSError | None = None
-
-    def __init__(self, connection: socket.socket) -> None:
-        self._connection = connection
-
-    def writable(self) -> bool:
-        return True
-
-    def write(self, piece: Any) -> int:
-        whole = memoryview(piece).cast("B")
-        for begin in range(0, len(whole), _PART_BYTES):
-            part = whole[begin : begin + _PART_BYTES]
-            self._send(_LENGTH.pack(len(part)))
-            self._send(part)
-        return len(whole)
-
-    def end(self) -> None:
-        """The state is complete."""
-        self._send(_LENGTH.pack(0))
-
-    def _send(self, part: bytes | memoryview) -> None:
-        if self.error is None:
-            try:
-                self._connection.sendall(part)
-            except OSError as error:
-                self.error = error
-
-
-class _Received(io.RawIOBase):
-    """Receives parts as one piece."""
-
-    def __init__(self, connection: socket.socket) -> None:
-        self._connection = connection
-        self._left_bytes = self._so_far_bytes = 0  # of the part at hand; in all
-        self._complete = False
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, place: Any) -> int:
-        try:
-            if not self._left_bytes and not self._complete:
-                self._begin_part()
-            if self._complete:
-                return 0
-            count = self._connection.recv_into(memoryview(place)[: self._left_bytes])
+def fill(stream: BinaryIO, place: memoryview) -> None:
+    """Fill the memory with the next bytes. Raises PeerLostError if the connection breaks off."""
+    try:
+        while len(place):
+            count = stream.readinto(place)  # type: ignore[attr-defined]  # typeshed's BinaryIO lacks it
             if not count:
-                raise EOFError("the other side has closed the connection")
-        except (OSError, EOFError) as error:
-            raise PeerLostError(
-                f"the state of the training broke off after {self._so_far_bytes} bytes, because the worker that sent "
-                f"it is gone: {error}"
-            ) from error
-        self._left_bytes -= count
-        self._so_far_bytes += count
-        return count
-
-    def readall(self) -> bytes:
-        whole, part = io.BytesIO(), memoryview(bytearray(_PART_BYTES))
-        while count := self.readinto(part):
-            whole.write(part[:count])
-        return whole.getvalue()
-
-    def _begin_part(self) -> None:
-        self._left_bytes = _LENGTH.unpack(received(self._connection, _LENGTH.size))[0]
-        self._complete = not self._left_bytes
-        if self._left_bytes > _PART_BYTES:
-            raise EOFError(f"a part of {self._left_bytes} bytes, expected at most {_PART_BYTES}")
+                raise EOFError(f"the connection ends {len(place)} bytes too early")
+            place = place[count:]
+    except (OSError, EOFError) as error:
+        raise PeerLostError(
+            f"the worker that gives this one the state of the training and the sums after it is gone: {error}; this "
+            "worker must be started again"
+        ) from error

@@ -8,13 +8,11 @@ import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import BinaryIO
 
 import pytest
 
 from dynamix_ps.addresses import split_host_port
 from dynamix_ps.comm.peers import PeerListener, dial, received
-from dynamix_ps.comm.state_stream import receive_state, send_state
 from dynamix_ps.errors import PeerLostError
 from tests.faults.attacks import NEWCOMER, attacks_at
 from tests.faults.stranger import ATTACKS, attack
@@ -40,19 +38,16 @@ def newcomer() -> Iterator[PeerListener]:
 def give_state(listener: PeerListener) -> None:
     """A worker of the run connects and sends the state. It arrives whole, and nobody else got in before."""
 
-    def write(out: BinaryIO) -> None:
-        out.write(STATE)
-
     def give() -> None:
         with dial(listener.address, TOKEN, within_s=PATIENCE_S) as connection:
-            send_state(connection, write)
+            connection.sendall(STATE)
 
     giving = threading.Thread(target=give)
     giving.start()
     connection = listener.next(PATIENCE_S)
     assert connection is not None, "a worker has connected"
     with connection:
-        assert receive_state(connection).read() == STATE
+        assert received(connection, len(STATE)) == STATE
     giving.join()
     assert listener.next(0) is None
 

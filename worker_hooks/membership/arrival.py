@@ -8,8 +8,8 @@ from a copy, and then sends every sum: the newcomer follows it, and is voted in 
 
 from __future__ import annotations
 
-import io
 import logging
+import socket
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from typing import Any, BinaryIO
@@ -17,65 +17,48 @@ from typing import Any, BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
-from dynamix_ps.comm.followed_sums import SumGiver, SumTaker
-from dynamix_ps.comm.peers import PeerListener, dial
-from dynamix_ps.comm.state_stream import receive_state, send_state
+from dynamix_ps.comm.followed_sums import SumGiver
+from dynamix_ps.comm.peers import dial
+from dynamix_ps.comm.state_stream import NO_SUM, write_piece
 from dynamix_ps.errors import PeerLostError
 from dynamix_ps.membership.messages import Process
 from dynamix_ps.rpc.access import ArbitratorAccess
 from worker_hooks.membership.handover import Handover
 
 logger = logging.getLogger("dynamix")
-_LOOK_S = 1.0  # so often a wait lets signals in
 _KEPT_STATES, _KEPT_BYTES = 2, 256 << 20  # of sums that a newcomer has not taken: so many states, and at least these
 _BLOCK_BYTES = 64 << 20
 _DIAL_S = 3.0  # the newcomer listens from before it was offered
 
 
-class Arrival:
-    """What a newcomer gets: `handover`, then `state`, to be read once and to its end."""
+@contextmanager
+def _begun(
+    access: ArbitratorAccess, newcomer: Process, handover: Handover, write: Callable[[BinaryIO], None]
+) -> Iterator[tuple[socket.socket, BinaryIO]]:
+    """The connection to a newcomer that has got the state, and its file.
 
-    def __init__(self, listener: PeerListener) -> None:
-        """Waits for it. Raises PeerLostError if the one that sends is lost."""
-        while (connection := listener.next(_LOOK_S)) is None:
-            pass
-        self._connection = connection
-        with self.or_closed():
-            self.handover = Handover.read(receive_state(connection))
-            self.state = receive_state(connection)
-
-    @contextmanager
-    def or_closed(self) -> Iterator[None]:
-        """Closes the connection after an error inside, so that the one that sends does not wait."""
-        try:
-            yield
-        except BaseException:
-            self._connection.close()
-            raise
-
-    def complete(self) -> SumTaker | None:
-        """The state is read. Returns the sums to follow; None: this worker is in the next one."""
-        with self.or_closed():
-            self.state.read()  # its end: the one that sends must not find the connection closed before
-        if self.handover.planned is None:
-            return SumTaker(self._connection)
-        self._connection.close()
-        return None
+    Raises PeerLostError or OSError if it is gone.
+    """
+    dialled = dial(newcomer.state_address, access.token, access.certificates, _DIAL_S)
+    with closing(dialled) as connection, connection.makefile("wb") as out:
+        write_piece(out, NO_SUM, handover.packed())
+        write(out)
+        out.flush()
+        del write  # with the state, if that is a copy
+        yield connection, out
 
 
 def give(access: ArbitratorAccess, newcomer: Process, handover: Handover, write: Callable[[BinaryIO], None]) -> bool:
     """Give a newcomer the state, which `write` writes. Returns whether it has it; if not, it is gone."""
     try:
-        with closing(dial(newcomer.state_address, access.token, access.certificates, _DIAL_S)) as connection:
-            send_state(connection, handover.write)
-            send_state(connection, write)
-    except PeerLostError as error:
+        with _begun(access, newcomer, handover, write):
+            return True
+    except (PeerLostError, OSError) as error:
         logger.warning("%s has not got the state of the training: %s", newcomer, error)
         return False
-    return True
 
 
-class StateCopy(io.RawIOBase):
+class StateCopy:
     """A copy of what is written, in memory.
 
     Training waits for it, and most of its time goes for new memory. NumPy asks for large blocks in huge pages.
@@ -84,9 +67,6 @@ class StateCopy(io.RawIOBase):
     def __init__(self) -> None:
         self._blocks: list[NDArray[np.uint8]] = []
         self.size_bytes = 0
-
-    def writable(self) -> bool:
-        return True
 
     def write(self, piece: Any) -> int:
         left = memoryview(piece).cast("B")
@@ -111,9 +91,5 @@ class StateCopy(io.RawIOBase):
 
 def follow(access: ArbitratorAccess, newcomer: Process, handover: Handover, state: StateCopy) -> SumGiver:
     """Give a newcomer the copy of a state, and then all sums, beside training."""
-    return SumGiver(
-        str(newcomer),
-        lambda: dial(newcomer.state_address, access.token, access.certificates, _DIAL_S),
-        (handover.write, state.write_to),
-        max(_KEPT_STATES * state.size_bytes, _KEPT_BYTES),
-    )
+    most_bytes = max(_KEPT_STATES * state.size_bytes, _KEPT_BYTES)
+    return SumGiver(str(newcomer), _begun(access, newcomer, handover, state.write_to), most_bytes)

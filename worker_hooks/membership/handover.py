@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, BinaryIO
+from typing import Any
 
 from dynamix_ps.membership.known_members import Planned
 
@@ -57,13 +57,13 @@ class Handover:
     owed: Sequence[Any]
     gathers: Sequence[int]
 
-    def write(self, out: BinaryIO) -> None:
-        """Write it as it travels."""
-        out.write(json.dumps(asdict(self)).encode())
+    def packed(self) -> bytes:
+        """As it travels."""
+        return json.dumps(asdict(self)).encode()
 
     @classmethod
-    def read(cls, packed: BinaryIO) -> Handover:
-        """What `write` wrote, of the same version of this package."""
-        fields = json.load(packed)
+    def of(cls, packed: bytes | bytearray) -> Handover:
+        """What `packed` returned, of the same version of this package."""
+        fields = json.loads(packed)
         planned = fields.pop("planned")
         return cls(planned=None if planned is None else Planned.of(planned), **fields)

@@ -12,14 +12,14 @@ from contextlib import closing
 from functools import partial
 from typing import TYPE_CHECKING, BinaryIO
 
-from dynamix_ps.comm.followed_sums import SumGiver
+from dynamix_ps.comm.followed_sums import SumGiver, SumTaker
 from dynamix_ps.comm.peers import PeerListener
 from dynamix_ps.config import variables
 from dynamix_ps.errors import PeerLostError, TrainingError
 from dynamix_ps.membership.effects import GoAway
 from dynamix_ps.membership.known_members import Planned
 from dynamix_ps.membership.messages import Finish, LeaveAsked, Process, incarnation_of
-from worker_hooks.membership.arrival import Arrival, StateCopy, follow, give
+from worker_hooks.membership.arrival import StateCopy, follow, give
 from worker_hooks.membership.handover import Handover
 from worker_hooks.process.failure import end_beside_training
 from worker_hooks.process.termination import TERMINATION
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from worker_hooks.settings import Settings
 
 _FOUNDED_S = 30.0  # the arbitrator of a busy machine starts within it
-_LOOK_S = 0.5  # a worker that waits for the others sees so often whether it is to end
+_LOOK_S = 0.5  # so often a wait lets signals in, and sees whether training is to end
 _members: dict[str, WorkerMember] = {}  # by data plane, until this process ends
 
 
@@ -84,8 +84,8 @@ class MemberProcess:
 
     # -- one that comes late ------------------------------------------------------------------------------------------
 
-    def arrive(self) -> Arrival:
-        """Wait until this worker, which comes late, gets what it needs of the others.
+    def arrive(self) -> SumTaker:
+        """Wait until one of the others connects, which gives this worker, which comes late, what it needs.
 
         Raises:
             TrainingError: its cluster file has no arbitrator.
@@ -101,7 +101,9 @@ class MemberProcess:
         with closing(PeerListener(own_host, access.token, access.certificates)) as listener:
             self._me = self._process(listener.address)
             self._join(self._me, late=True)
-            return Arrival(listener)
+            while (connection := listener.next(_LOOK_S)) is None:
+                pass
+            return SumTaker(connection)
 
     def is_among(self, entering: Collection[Process]) -> bool:
         """Whether this worker, which came late, is one of these."""

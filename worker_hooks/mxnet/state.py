@@ -1,10 +1,12 @@
-"""The complete state of Gluon models in training, as a file: for the other workers and for checkpoints.
+"""The complete state of Gluon models in training: as a file, for the other workers and for checkpoints, and array by
+array, for a worker that enters.
 
-A NumPy archive: arrays under the names of the model, and the rest as JSON. It cannot contain code.
+The file is a NumPy archive: arrays under the names of the model, and the rest as JSON. It cannot contain code.
 """
 
 from __future__ import annotations
 
+import io
 import json
 from collections.abc import Iterator, Sequence
 from typing import Any, BinaryIO
@@ -14,6 +16,7 @@ import numpy as np
 from mxnet.gluon import Block, Parameter, Trainer
 from numpy.typing import NDArray
 
+from dynamix_ps.comm.state_stream import NO_SUM, read_piece, write_piece
 from dynamix_ps.errors import CheckpointError
 from worker_hooks.adapter import ModelState
 from worker_hooks.saved.checkpoint import FORMAT, Position, check_format
@@ -30,6 +33,17 @@ class MXNetState(ModelState):
         self._nets, self._trainers = [net], [trainer]
 
     def write(self, position: Position, out: BinaryIO) -> None:
+        np.savez(out, **self._gathered(position))
+
+    def send(self, position: Position, out: BinaryIO) -> None:
+        arrays = self._gathered(position)
+        write_piece(out, NO_SUM, json.dumps(list(arrays)).encode())
+        for array in arrays.values():
+            packed = io.BytesIO()
+            np.save(packed, array, allow_pickle=False)
+            write_piece(out, NO_SUM, packed.getbuffer())
+
+    def _gathered(self, position: Position) -> dict[str, NDArray[Any]]:
         nets, trainers = self._nets, self._trainers
         arrays: dict[str, NDArray[Any]] = {}
         for number, net in enumerate(nets):
@@ -55,20 +69,28 @@ class MXNetState(ModelState):
             ],
         }
         arrays[_REST] = np.frombuffer(json.dumps(rest).encode(), dtype=np.uint8)
-        np.savez(out, **arrays)
+        return arrays
 
     def restore(self, packed: BinaryIO) -> Position:
         """Raises CheckpointError, which names the first field that is damaged or not of these models.
 
         Nothing is changed then.
         """
-        nets, trainers = self._nets, self._trainers
         try:
             with np.load(packed, allow_pickle=False) as archive:
                 arrays = {name: archive[name] for name in archive.files}
-            rest = json.loads(arrays.pop(_REST).tobytes(), object_hook=lambda table: _array_or_table(table, arrays))
+            rest = _rest_of(arrays)
         except Exception as error:  # zip, NumPy and JSON raise many types for damaged bytes
             raise CheckpointError(f"not a complete checkpoint of MXNet ({type(error).__name__}: {error})") from error
+        return self._put(arrays, rest)
+
+    def receive(self, state: BinaryIO) -> Position:
+        names = json.loads(read_piece(state))
+        arrays = {name: np.load(io.BytesIO(read_piece(state)), allow_pickle=False) for name in names}
+        return self._put(arrays, _rest_of(arrays))
+
+    def _put(self, arrays: dict[str, NDArray[Any]], rest: Any) -> Position:
+        nets, trainers = self._nets, self._trainers
         check_format(rest.get("format") if isinstance(rest, dict) else None)
         read_table(rest, "checkpoint", ("format", "position", "optimizers"))
         position = Position.unpack(rest["position"])
@@ -107,6 +129,11 @@ class MXNetState(ModelState):
 
     def set_hyperparameters(self, saved: Any) -> None:
         vars(self._trainers[0]._optimizer).update(saved)
+
+
+def _rest_of(arrays: dict[str, NDArray[Any]]) -> Any:
+    """What is no array of the model. Takes it out of `arrays`."""
+    return json.loads(arrays.pop(_REST).tobytes(), object_hook=lambda table: _array_or_table(table, arrays))
 
 
 def _plain(value: Any, where: str, arrays: dict[str, NDArray[Any]]) -> Any:

@@ -2,49 +2,49 @@
 
 from __future__ import annotations
 
-import threading
+import socket
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import Any
+from contextlib import closing, contextmanager
+from typing import Any, BinaryIO
 from unittest.mock import Mock
 
 import numpy as np
 import pytest
 
 from dynamix_ps.certificates import Certificates
-from dynamix_ps.comm.byteps.comm import BytePSComm, FrameworkPlugin, Spread
+from dynamix_ps.comm.byteps.comm import BytePSComm, Spread
 from dynamix_ps.comm.followed_sums import SumGiver, SumTaker
 from dynamix_ps.comm.peers import PeerListener, dial
-from dynamix_ps.comm.state_stream import receive_state
 from dynamix_ps.errors import PeerLostError, TrainingError
 from dynamix_ps.launch.roles.authority import Authority
 from tests.launching import wait_for
 
 HOST, TOKEN = "127.0.0.1", "secret"
 PATIENCE_S = 20.0
-MOST_BYTES = 10_000
 pytestmark = pytest.mark.timeout(60)
 
 
 @contextmanager
-def following(certificates: Certificates | None = None) -> Iterator[tuple[SumGiver, SumTaker]]:
-    """Both ends; the newcomer has got what comes before the sums."""
+def following(
+    certificates: Certificates | None = None, most_bytes: int = 1 << 30
+) -> Iterator[tuple[SumGiver, SumTaker]]:
+    """Both ends, from the first sum on."""
     listener = PeerListener(HOST, TOKEN, certificates)
-    giver = SumGiver(
-        "worker 2",
-        lambda: dial(listener.address, TOKEN, certificates),
-        (lambda out: out.write(b"what all know"), lambda out: out.write(b"state")),
-        MOST_BYTES,
-    )
+
+    @contextmanager
+    def begun() -> Iterator[tuple[socket.socket, BinaryIO]]:
+        with dial(listener.address, TOKEN, certificates) as connection, connection.makefile("wb") as out:
+            yield connection, out
+
+    giver = SumGiver("worker 2", begun(), most_bytes)
     connection = listener.next(PATIENCE_S)
     assert connection is not None
     try:
-        assert [receive_state(connection).read() for _ in range(2)] == [b"what all know", b"state"]
-        yield giver, SumTaker(connection)
+        with closing(SumTaker(connection)) as taker:
+            yield giver, taker
     finally:
         giver.close()
-        connection.close()
         listener.close()
 
 
@@ -59,70 +59,39 @@ def taken(taker: SumTaker, number: int, count: int) -> list[float]:
 
 
 @pytest.mark.parametrize("encrypted", [False, True])
-def test_sums_come_in_order_as_they_were(encrypted: bool) -> None:
+def test_sums_come_in_order_as_they_were_and_the_one_that_gives_them_hears_of_it(encrypted: bool) -> None:
     with following(Authority(time.time()).issue(HOST) if encrypted else None) as (giver, taker):
         values = np.arange(200_000.0)
         give(giver, 4, values[:3])
         values[:3] = -1.0  # the buffer is used again
         give(giver, 1, values)
         giver.note({"plan": 1, "rate": 0.1 + 0.2})
-        giver.enter(lambda out: out.write(b"what all know now"))
         assert taken(taker, 4, 3) == [0.0, 1.0, 2.0]
         assert taken(taker, 1, len(values)) == values.tolist()
         assert taker.note() == {"plan": 1, "rate": 0.1 + 0.2}
-        assert taker.entry().read() == b"what all know now"
+        assert not taker.sum(1, memoryview(bytearray(8)), 0.0), "there is none yet"
+        while not giver.is_ready:  # who gives them hears of it when it sends
+            give(giver, 2, values[:1])
+            assert taken(taker, 2, 1) == [-1.0]
+        giver.enter(b"what all know now")
+        assert taker.told() == b"what all know now"
     assert not giver.is_over, "it has entered, and is not gone"
 
 
-def test_it_may_enter_when_it_has_caught_up() -> None:
-    with following() as (giver, taker):
-
-        def rounds(count: int) -> None:
-            for number in range(count):
-                give(giver, 0, np.full(3, float(number)))
-                giver.note({"round": number})
-
-        def take(count: int) -> None:
-            """And wait until the other side has seen it, which looks when it sends."""
-            before = giver._taken
-            for _ in range(count):
-                taken(taker, 0, 3)
-                taker.note()
-            rounds(1)
-            wait_for(lambda: giver._taken == before + count, "it to happen")
-
-        assert not giver.is_ready, "it may still be restoring the state"
-        rounds(5)
-        assert not giver.is_ready
-        take(2)
-        assert not giver.is_ready, "it is behind"
-        take(giver._notes - giver._taken)
+def test_nobody_waits_for_who_never_catches_up_before_it_enters(caplog: pytest.LogCaptureFixture) -> None:
+    with following(most_bytes=10_000) as (giver, taker):
+        for number in range(50):
+            give(giver, number, np.full(1 << 17, float(number)))
         assert giver.is_ready
-        rounds(4)
-        take(1)
-        assert giver.is_ready, "and stays so: the others have voted"
-
-
-def test_who_never_catches_up_enters_and_is_waited_for(caplog: pytest.LogCaptureFixture) -> None:
-    with following() as (giver, taker):
-        for number in range(8):
-            give(giver, number, np.full(MOST_BYTES, float(number)))
-        assert giver.is_ready and "does not catch up" in caplog.text
-        assert [taken(taker, number, MOST_BYTES)[0] for number in range(8)] == list(range(8)), "nothing is left out"
-
-
-def test_nobody_waits_for_it() -> None:
-    """What is given returns at once, whatever the newcomer does."""
-    with following() as (giver, _):
-        many = threading.Thread(target=lambda: [give(giver, 0, np.zeros(1 << 17)) for _ in range(50)])
-        many.start()
-        many.join(PATIENCE_S)
-        assert not many.is_alive()
+        giver.enter(b"")
+        assert "does not catch up" in caplog.text
+        for number in range(50):
+            assert taken(taker, number, 1 << 17)[0] == number, "nothing is left out"
 
 
 def test_a_newcomer_that_is_gone_is_held_up_for_nobody(caplog: pytest.LogCaptureFixture) -> None:
     with following() as (giver, taker):
-        taker._connection.close()
+        taker.close()
 
         def is_over() -> bool:
             give(giver, 0, np.zeros(1000))
@@ -130,34 +99,28 @@ def test_a_newcomer_that_is_gone_is_held_up_for_nobody(caplog: pytest.LogCapture
 
         wait_for(is_over, "its end to be seen")
         assert giver.is_ready and "follows no more" in caplog.text
-        give(giver, 0, np.zeros(1000))
         giver.note({})
-        assert giver._pieces.empty(), "nothing is kept for it"
+        wait_for(giver._pieces.empty, "nothing to be kept for it")
 
 
 def test_one_that_cannot_be_reached_is_gone() -> None:
-    def connect() -> None:
+    @contextmanager
+    def begun() -> Iterator[tuple[socket.socket, BinaryIO]]:
         raise PeerLostError("nobody listens there")
+        yield
 
-    giver = SumGiver("worker 2", connect, (), MOST_BYTES)  # type: ignore[arg-type]
+    giver = SumGiver("worker 2", begun(), 0)
     wait_for(lambda: giver.is_over, "it to happen")
     assert giver.is_ready
 
 
-def test_a_newcomer_ends_when_the_one_it_follows_is_lost() -> None:
-    listener = PeerListener(HOST, TOKEN)
-    with dial(listener.address, TOKEN) as giver:
-        connection = listener.next(PATIENCE_S)
-        assert connection is not None
-        taker = SumTaker(connection)
-        place = np.zeros(3)
-        assert not taker.sum(0, memoryview(place).cast("B"), 0.0), "there is none yet"
-        giver.sendall(b"\0\0\0")  # it is lost in the middle
+def test_a_newcomer_ends_when_the_one_it_follows_gives_no_more() -> None:
+    with following() as (giver, taker):
+        give(giver, 0, np.zeros(3))
         giver.close()
+        assert taken(taker, 0, 3) == [0.0] * 3
         with pytest.raises(PeerLostError, match="must be started again"):
-            taker.sum(0, memoryview(place).cast("B"), PATIENCE_S)
-    connection.close()
-    listener.close()
+            taken(taker, 0, 3)
 
 
 @pytest.mark.parametrize(
@@ -166,9 +129,8 @@ def test_a_newcomer_ends_when_the_one_it_follows_is_lost() -> None:
         lambda taker: taken(taker, 5, 3),
         lambda taker: taken(taker, 4, 2),
         lambda taker: taker.note(),
-        lambda taker: taker.entry(),
     ],
-    ids=["another sum", "another size", "a note", "the entry"],
+    ids=["another sum", "another size", "a note"],
 )
 def test_a_newcomer_that_does_something_else_ends_by_itself(take: Callable[[SumTaker], object]) -> None:
     with following() as (giver, taker):
@@ -177,37 +139,22 @@ def test_a_newcomer_that_does_something_else_ends_by_itself(take: Callable[[SumT
             take(taker)
 
 
-class Arrays(FrameworkPlugin):
-    """Buffers are arrays of numpy."""
-
-    framework = "numpy"
-    load = Mock()
-
-    def memory(self, name: str, buffer: Any) -> tuple[int, int, np.dtype[Any]]:
-        return buffer.ctypes.data, buffer.nbytes, buffer.dtype
-
-    def buffer(self, values: Any) -> Any:
-        return values
-
-
-class Plane(BytePSComm):
-    """BytePS with its C functions left out: every sum is complete at once."""
-
-    rank, size = 1, 2
-
-    def __init__(self) -> None:
-        super().__init__(Arrays)
-        self._numbers, self._declared, self._spread = {}, {}, Spread(np.ones(1))
-        self._exchange = Mock()
-        self._exchange.first_loss.return_value = None
-        self.declare("other")
-        self.declare("gradients")
+def plane(rank: int) -> Any:
+    """BytePS with its C functions left out: every sum is complete at once. Buffers are arrays of numpy."""
+    memory = Mock(side_effect=lambda name, buffer: (buffer.ctypes.data, buffer.nbytes, buffer.dtype))
+    comm = BytePSComm(lambda: Mock(memory=memory, buffer=lambda values: values, values=lambda buffer: buffer))
+    comm.rank, comm.size, comm._exchange = rank, 2, Mock()
+    comm._exchange.first_loss.return_value = None
+    comm._numbers, comm._declared, comm._spread = {}, {}, Spread(np.ones(1))
+    comm.declare("other")
+    comm.declare("gradients")
+    return comm
 
 
 def test_a_data_plane_tells_its_sums_and_takes_those_of_another_one() -> None:
     """A sum goes where it was to go, and not before `begin`. Who follows pushes nothing."""
     with following() as (giver, taker):
-        one, other = Plane(), Plane()
+        one, other = plane(0), plane(1)
         one.on_sum = giver.sum
         other.follow(taker)
         own, mine, place = np.full(4, 9.0), np.arange(4.0), np.full(4, -1.0)
@@ -230,10 +177,8 @@ def test_a_data_plane_tells_its_sums_and_takes_those_of_another_one() -> None:
 def test_who_follows_is_not_among_those_that_are_gathered() -> None:
     """It has no place among their bytes, and gets all of them."""
     with following() as (giver, taker):
-        one, other = Plane(), Plane()
+        one, other = plane(0), plane(1)
         other.follow(taker)
         one.on_sum = giver.sum
-        one.rank = 0
-        other.rank = 1
         assert one.gather_present("names", b"first") == {0: b"first"}
         assert other.gather_present("names", b"much longer than theirs") == {0: b"first"}

@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 import io
-import threading
-from contextlib import closing
+import weakref
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, closing, contextmanager
+from typing import BinaryIO, cast
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
 
-from dynamix_ps.comm.peers import PeerListener, dial
-from dynamix_ps.comm.state_stream import fill, send_state
-from dynamix_ps.errors import TrainingError
+from dynamix_ps.comm.followed_sums import SumTaker
+from dynamix_ps.comm.peers import PeerListener
+from dynamix_ps.comm.state_stream import fill
 from dynamix_ps.membership.known_members import Planned
 from dynamix_ps.membership.messages import Process
-from worker_hooks.membership.arrival import Arrival, StateCopy
+from worker_hooks.membership.arrival import StateCopy, follow, give
 from worker_hooks.membership.handover import Handover
 
 TOKEN = "secret"
-STATE = b"weights" * 100_000
+ACCESS = Mock(token=TOKEN, certificates=None)
+NUMBERS = np.arange(2e6)
 pytestmark = pytest.mark.timeout(60)
 
 HANDOVER = Handover(
@@ -46,42 +51,63 @@ HANDOVER = Handover(
 )
 
 
-def test_it_is_read_to_its_end_before_the_connection_closes() -> None:
-    """Else the one that gives it sees an error, and takes the newcomer for lost."""
-    with closing(PeerListener("127.0.0.1", TOKEN)) as listener, dial(listener.address, TOKEN) as giver:
-        send_state(giver, HANDOVER.write)
-        sending = threading.Thread(target=lambda: send_state(giver, lambda out: out.write(STATE)))
-        sending.start()
-        arrival = Arrival(listener)
-        found_handover = arrival.handover
-        assert found_handover == HANDOVER and found_handover.planned is not None
-        assert found_handover.planned.workers[0].address == "10.0.0.1:1", "which does not count in a comparison"
-        assert list(found_handover.parameters) == list(HANDOVER.parameters), "in order"
-        found = bytearray(len(STATE))
-        fill(arrival.state, memoryview(found))
-        sending.join()
-        assert found == STATE
-        assert arrival.complete() is None, "it is in the next sum"
-        assert giver.recv(1) == b"", "closed, and not reset"
+def write(out: BinaryIO) -> None:
+    out.write(b"begin")
+    out.write(NUMBERS)
 
 
-def test_a_newcomer_that_does_something_else_takes_no_state() -> None:
-    with closing(PeerListener("127.0.0.1", TOKEN)) as listener, dial(listener.address, TOKEN) as giver:
-        send_state(giver, HANDOVER.write)
-        with pytest.raises(TrainingError), Arrival(listener).or_closed():
-            raise TrainingError("another model")
-        assert giver.recv(1) == b"", "the one that gives it is not kept waiting"
+@contextmanager
+def newcomer() -> Iterator[tuple[Process, Callable[[], SumTaker]]]:
+    """One that enters, and what it takes from who connects."""
+    with closing(PeerListener("127.0.0.1", TOKEN)) as listener, ExitStack() as takers:
+
+        def taker() -> SumTaker:
+            connection = listener.next(20.0)
+            assert connection is not None
+            return takers.enter_context(closing(SumTaker(connection)))
+
+        yield Process("worker", 2, "b", "", listener.address), taker
+
+
+def takes_state(taker: SumTaker) -> bool:
+    begin, numbers = bytearray(5), np.zeros_like(NUMBERS)
+    fill(taker.stream, memoryview(begin))
+    fill(taker.stream, memoryview(numbers).cast("B"))
+    return begin == b"begin" and np.array_equal(numbers, NUMBERS)
+
+
+@pytest.mark.parametrize("takes", [True, False])
+def test_who_gives_the_state_knows_whether_the_newcomer_has_it(takes: bool) -> None:
+    with newcomer() as (process, taken), ThreadPoolExecutor() as threads:
+        given = threads.submit(give, ACCESS, process, HANDOVER, write)
+        taker = taken()
+        if takes:
+            assert Handover.of(taker.told()) == HANDOVER and takes_state(taker)
+        taker.close()
+        assert given.result() is takes
+
+
+def test_who_follows_gets_what_all_know_and_a_copy_of_the_state_which_is_free_then() -> None:
+    copy = StateCopy()
+    write(cast(BinaryIO, copy))
+    kept = weakref.ref(copy)
+    with newcomer() as (process, taken), closing(follow(ACCESS, process, HANDOVER, copy)) as giver:
+        del copy
+        giver.note({"plan": 1})
+        handover = Handover.of((taker := taken()).told())
+        assert handover == HANDOVER and handover.planned is not None
+        assert handover.planned.workers[0].address == "10.0.0.1:1", "which does not count in a comparison"
+        assert list(handover.parameters) == list(HANDOVER.parameters), "in order"
+        assert takes_state(taker) and taker.note() == {"plan": 1}
+        assert kept() is None
 
 
 @pytest.mark.parametrize("block_bytes", [100, 1 << 20], ids=["many blocks", "one"])
 def test_a_copy_of_a_state_is_as_it_was_when_it_was_made(block_bytes: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also of what writes to files alone, as NumPy does."""
     monkeypatch.setattr("worker_hooks.membership.arrival._BLOCK_BYTES", block_bytes)
     numbers, copy, out = np.arange(1000.0), StateCopy(), io.BytesIO()
-    np.savez(copy, numbers=numbers)
+    copy.write(b"begin")
+    copy.write(numbers)
     numbers[:] = -1.0
     copy.write_to(out)
-    assert out.tell() == copy.size_bytes
-    out.seek(0)
-    with np.load(out) as archive:
-        assert archive["numbers"].tolist() == list(range(1000))
+    assert out.getvalue() == b"begin" + np.arange(1000.0).tobytes() and out.tell() == copy.size_bytes

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import io
 from dataclasses import asdict, replace
 from typing import Any
 from unittest.mock import MagicMock, Mock
@@ -94,15 +92,13 @@ def test_who_follows_another_one_already_gets_no_second_copy_and_is_not_held_up(
 
 def entering(steps: int, sums: int) -> tuple[Any, MembershipChanges]:
     """A newcomer that has followed so far, and is to enter in iteration 50."""
-    told = io.BytesIO()
-    replace(HANDOVER, followed=[asdict(OTHER)]).write(told)
-    told.seek(0)
+    told = replace(HANDOVER, followed=[asdict(OTHER)]).packed()
     training = neighbours(rank=2)
     training.progress.steps, training.sums.made, training.sums.follows = steps, sums, True
     training.plans.switch.plan_at.return_value = Plan(7, (4, 4, 2, 0))
     training.session.member.is_among.return_value = True
     part = changes(training)
-    part._sums_of_others = Mock(entry=lambda: told)
+    part._sums_of_others = Mock(told=lambda: told)
     part.votes.entries.decide(50, 1, {1: NEWCOMER})
     return training, part
 
@@ -118,10 +114,12 @@ def test_who_has_not_done_the_same_does_not_enter(steps: int, sums: int) -> None
 def test_who_has_another_cluster_file_is_refused_before_it_takes_the_state() -> None:
     training = neighbours(rank=2)
     training.session.settings.shared = {**HANDOVER.settings, "window": "20"}
-    training.session.member.arrive.return_value = Mock(handover=HANDOVER, or_closed=contextlib.nullcontext)
+    sums = training.session.member.arrive.return_value
+    sums.told.return_value = HANDOVER.packed()
     with pytest.raises(TrainingError, match="differ in window: 50 on worker 0, 20 on worker 2; start all"):
         changes(training).arrive()
     training.adapter.state.receive.assert_not_called()
+    sums.close.assert_called_once()  # who gives the state does not wait
 
 
 def test_who_comes_late_and_knows_no_arbitrator_says_why() -> None:
