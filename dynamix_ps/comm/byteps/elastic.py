@@ -3,7 +3,7 @@
 A round is all that a worker pushes up to a wait that returns true. All workers push and wait in the same order, so a
 round has the same number and the same buffers on all of them. When a worker or server is lost, the coordinator
 
-    1. calls `freeze` on all remaining workers, and takes T, the largest `SumStatus.first_incomplete` of them
+    1. calls `freeze` on all remaining workers, and takes T, the largest `SumProgress.first_incomplete` of them
     2. calls `fence` on all remaining servers, with a new generation and T
     3. calls `resume` on these workers, with the same generation and T, their number, and the lost servers
 
@@ -28,7 +28,6 @@ import ctypes
 import importlib.util
 from collections.abc import Callable, Collection, Mapping
 from ctypes import POINTER, byref, c_double, c_int, c_int32, c_uint64
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -39,22 +38,10 @@ from dynamix_ps.comm.byteps.placement import servers_in_turn, shares_without
 from dynamix_ps.comm.byteps.server_watch import ServerWatch
 from dynamix_ps.comm.plane import PeerFailure
 from dynamix_ps.errors import EnvironmentNotReady
+from dynamix_ps.membership.sums import SumProgress
 
 _MOST_WORKERS = 1024
 _KINDS = ("server", "worker", "scheduler")  # in the order of ps-lite's numbers
-
-
-@dataclass(frozen=True, slots=True)
-class SumStatus:
-    """How far the sums of a worker are.
-
-    Attributes:
-        first_incomplete: the first round that is not complete.
-        missing: pushed buffers of that round without a complete sum, each with the number of missing pieces.
-    """
-
-    first_incomplete: int
-    missing: dict[int, int]
 
 
 class ElasticWorker:
@@ -70,13 +57,13 @@ class ElasticWorker:
         self._exchange, self._shares = exchange, shares
         self._watch = ServerWatch(lambda server, limit_s: exchange.echo_s(server, 1, limit_s) >= 0)
 
-    def freeze(self) -> SumStatus:
+    def freeze(self) -> SumProgress:
         """Waits for sums return false until `resume`."""
         self._exchange.freeze()
         return self.status()
 
-    def status(self) -> SumStatus:
-        return SumStatus(*self._exchange.status())
+    def status(self) -> SumProgress:
+        return SumProgress(*self._exchange.status())
 
     def meet(self, addresses: Mapping[int, str], leaving: Collection[int] = ()) -> None:
         """Does nothing: the servers know the workers."""
