@@ -1,22 +1,8 @@
 """Sums that go on when a worker or server is lost. A control thread calls this beside training, and beside a server.
 
 A round is all that a worker pushes up to a wait that returns true. All workers push and wait in the same order, so a
-round has the same number and the same buffers on all of them. When a worker or server is lost, the coordinator
-
-    1. calls `freeze` on all remaining workers, and takes T, the largest `SumProgress.first_incomplete` of them
-    2. calls `fence` on all remaining servers, with a new generation and T
-    3. calls `resume` on these workers, with the same generation and T, their number, and the lost servers
-
-The workers then finish round T with the gradients they have: workers at T send them again, and workers at T-1 receive
-their last sums first. The remaining servers sum round T over the remaining workers, for all of them.
-
-A lost server may take a sum of T-1 with it that a worker at T-1 lacks. For such a worker `unanswered` continues to name
-this server.
-
-A worker that leaves with a round takes part in it as usual: the others then `expect` one contribution less. A joiner
-takes an empty place or the place of a lost worker: all `expect` it from the round on with which it `enter`s. A server
-can join in the place of a lost one: all call `use_servers_without` the servers that are still lost, and the joiner has
-keys from the next round on.
+round has the same number and the same buffers on all of them. `comm/plane.py` says what each call does, and
+docs/membership.md in which order the coordinator has workers and servers call them.
 
 DYNAMIX_ELASTIC=1 in the environment of all roles turns this on. Sums then use no shared memory, because a lost worker
 would leave it locked.
