@@ -117,15 +117,6 @@ def test_what_training_is_to_do_is_told_to_it(worker: Worker) -> None:
 # Who comes and who leaves.
 
 
-def test_those_that_stay_expect_each_other_and_who_leaves_expects_nobody(worker: Worker, sums: NotedSums) -> None:
-    worker.others_left([1])
-    assert sums.told == [("meet", [0, 2, 3]), ("expect", 3)]
-    hear(worker, decision(2, 5, [W[3]]))
-    assert sums.told[2:] == [("meet", [0, 1, 2], [1]), ("resume", 2, 5, 2, [])], "others may lack its last round"
-    worker.others_left([0])
-    assert len(sums.told) == 4
-
-
 def test_a_newcomer_does_not_begin_while_a_decision_is_under_way(late: Worker, sums: NotedSums) -> None:
     """It has named no round in it, so the others go on without it."""
     hear(late, Freeze(2))
