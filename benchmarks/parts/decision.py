@@ -42,7 +42,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.made_up_cluster import cluster, load
-from dynamix_ps.arbitrator.journal import Journal, replay
+from dynamix_ps.arbitrator.journal import replay
 from dynamix_ps.arbitrator.service import Arbitrator
 from dynamix_ps.messages import (
     LinkView,
@@ -54,6 +54,7 @@ from dynamix_ps.messages import (
 from dynamix_ps.one_thread import ONE_THREAD
 from dynamix_ps.policy.base import Decision, View
 from dynamix_ps.policy.registry import make_policy
+from dynamix_ps.run_record.json_lines import Journal
 
 POLICIES = ("proportional", "pid", "goodput", "ppo", "ppo learning", "ppo paper")
 RATIO_LIMIT = 1.8  # of the median decision of `ppo` to that of `goodput`

@@ -14,5 +14,5 @@ places      which workers are there, and the sizes of the others where some are 
 remembered  first sizes by the speeds of an earlier run, and the speeds of this one for the next
 profile_file  these speeds in the user's cache folder
 planner     from a policy's answer to a plan: bounds and version numbers
-journal     every decision on disk; a restarted arbitrator reads it back
+journal     what a restarted arbitrator reads back of its decisions
 """

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dynamix_ps.arbitrator.coordination import Coordination
-from dynamix_ps.arbitrator.journal import Journal, replay
+from dynamix_ps.arbitrator.journal import replay
 from dynamix_ps.arbitrator.service import Arbitrator
 from dynamix_ps.certificates import Certificates
 from dynamix_ps.config import variables
@@ -29,6 +29,7 @@ from dynamix_ps.membership.journal_file import JournalFile
 from dynamix_ps.policy.registry import findings_at_start, make_policy, policy_rng
 from dynamix_ps.rpc.encryption import arbitrators_certificates
 from dynamix_ps.rpc.server import RpcServer
+from dynamix_ps.run_record.json_lines import Journal
 from dynamix_ps.run_record.run_folder import RunFolder
 
 if TYPE_CHECKING:

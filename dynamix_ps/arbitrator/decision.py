@@ -11,7 +11,7 @@ import time
 from typing import TYPE_CHECKING
 
 from dynamix_ps.arbitrator.diagnosis import labelled
-from dynamix_ps.arbitrator.journal import Journal, Resumed
+from dynamix_ps.arbitrator.journal import Resumed
 from dynamix_ps.arbitrator.links import LinkReports
 from dynamix_ps.arbitrator.places import WorkerPlaces
 from dynamix_ps.arbitrator.planner import guard, next_plan
@@ -20,6 +20,7 @@ from dynamix_ps.arbitrator.remembered import RememberedSpeeds
 from dynamix_ps.arbitrator.windows import ClosedWindow
 from dynamix_ps.config.schema import Config
 from dynamix_ps.policy.base import Decision, Policy, View, ask, largest_total, reference_batch
+from dynamix_ps.run_record.json_lines import Journal
 
 if TYPE_CHECKING:
     from dynamix_ps.report.prometheus import Exporter

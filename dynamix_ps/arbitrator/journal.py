@@ -1,4 +1,4 @@
-"""The arbitrator's journal: one JSON object per line, appended. A restarted arbitrator reads it back.
+"""What a restarted arbitrator reads back from its journal.
 
 The run's recorder reads the same file. The arbitrator writes a decision to disk (fsync) before it publishes the plan,
 so a restarted arbitrator knows every plan that a worker holds.
@@ -6,17 +6,14 @@ so a restarted arbitrator knows every plan that a worker holds.
 
 from __future__ import annotations
 
-import json
 import logging
-import os
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from dynamix_ps.messages import Plan
-from dynamix_ps.run_record.json_lines import KEPT_BYTES, UNUSABLE, JsonLinesTail, plain
+from dynamix_ps.run_record.json_lines import UNUSABLE, JsonLinesTail
 
 logger = logging.getLogger("dynamix.arbitrator")
 
@@ -33,52 +30,6 @@ class Resumed:
     decisions: int = 0
     starts: int = 0
     retired: frozenset[tuple[int, str]] = frozenset()  # incarnations that were replaced, or are lost
-
-
-class Journal:
-    """An append-only file. Writing never raises: a full disk is logged once, and the service goes on.
-
-    What the disk does not take is kept, and written with a later line.
-    """
-
-    def __init__(self, file: Path, now_s: Callable[[], float] = time.time) -> None:
-        """`now_s`: unix time. Raises OSError if the file cannot be opened."""
-        self._now_s = now_s
-        file.parent.mkdir(parents=True, exist_ok=True)
-        self._file = file
-        torn = file.exists() and file.read_bytes()[-1:] not in (b"", b"\n")
-        self._kept = b"\n" if torn else b""  # ends a torn line; readers skip it
-        self._descriptor = os.open(file, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
-        self._failed = False
-
-    def write(self, kind: str, *, sync: bool = False, **fields: Any) -> None:
-        """Append one line. With `sync`, wait until it is on disk. NaN is written as null."""
-        text = _as_json({"kind": kind, "time_s": self._now_s(), **fields})
-        line = text.encode() + b"\n"
-        if len(self._kept) <= KEPT_BYTES:
-            self._kept += line
-        try:
-            while self._kept:
-                self._kept = self._kept[os.write(self._descriptor, self._kept) :]
-            if sync:
-                os.fsync(self._descriptor)
-        except OSError as error:
-            if not self._failed:
-                logger.error(
-                    "cannot write %s: %s; decisions go on, but a restart will not know them", self._file, error
-                )
-            self._failed = True
-
-    def close(self) -> None:
-        os.close(self._descriptor)
-
-
-def _as_json(line: Mapping[str, Any]) -> str:
-    """One line of JSON. The encoder takes most lines as they are; only the others are converted first."""
-    try:
-        return json.dumps(line, allow_nan=False)
-    except (TypeError, ValueError):
-        return json.dumps(plain(line), allow_nan=False)
 
 
 def replay(file: Path) -> Resumed:

@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import Callable
 from pathlib import Path
 
-from dynamix_ps.arbitrator.journal import Journal
 from dynamix_ps.policy.base import Learner, Policy
+from dynamix_ps.run_record.json_lines import Journal
 
 
 class PolicyUpdates:

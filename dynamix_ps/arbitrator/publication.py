@@ -7,10 +7,10 @@ import dataclasses
 from collections import Counter
 from collections.abc import AsyncGenerator
 
-from dynamix_ps.arbitrator.journal import Journal
 from dynamix_ps.arbitrator.planner import next_plan
 from dynamix_ps.messages import Plan
 from dynamix_ps.rpc.refusals import TooManyStreamsError
+from dynamix_ps.run_record.json_lines import Journal
 
 MAX_STREAMS_PER_WORKER = 4  # a worker uses one; its earlier streams may not have ended yet
 

@@ -18,7 +18,6 @@ from pathlib import Path
 
 import numpy as np
 
-from dynamix_ps.arbitrator.journal import Journal
 from dynamix_ps.arbitrator.profile_file import profile_file, read_profile, write_profile
 from dynamix_ps.arbitrator.publication import PlanPublication
 from dynamix_ps.config.policies import entry_of
@@ -27,6 +26,7 @@ from dynamix_ps.messages import Plan, Registration
 from dynamix_ps.policy.base import Decision, View
 from dynamix_ps.policy.evidence.measurements import ENOUGH_S, JoinedWindows
 from dynamix_ps.policy.model.profile import Profile, ProfileMeter, first_sizes, lateness
+from dynamix_ps.run_record.json_lines import Journal
 
 logger = logging.getLogger("dynamix.arbitrator")
 

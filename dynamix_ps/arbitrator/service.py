@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dynamix_ps.arbitrator.decision import Decisions
-from dynamix_ps.arbitrator.journal import Journal, Resumed
+from dynamix_ps.arbitrator.journal import Resumed
 from dynamix_ps.arbitrator.learning import PolicyUpdates
 from dynamix_ps.arbitrator.links import LinkReports
 from dynamix_ps.arbitrator.places import WorkerPlaces
@@ -39,6 +39,7 @@ from dynamix_ps.messages import LARGEST_VERSION, PeerStatus, Plan, Registration,
 from dynamix_ps.policy.base import Policy
 from dynamix_ps.rpc.plan_rules import wrong_sizes, wrong_version
 from dynamix_ps.rpc.refusals import MalformedMessageError
+from dynamix_ps.run_record.json_lines import Journal
 
 if TYPE_CHECKING:
     from dynamix_ps.report.prometheus import Exporter

@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, get_args
 
 from dynamix_ps.bounded_json import built
 from dynamix_ps.membership.messages import Entry, Process, Processes
@@ -67,9 +67,7 @@ class Finished:
 
 
 Record: TypeAlias = Joined | Founded | Offered | Lost | Left | Began | Decided | Finished
-_KINDS: Mapping[str, type[Record]] = {
-    kind.__name__.lower(): kind for kind in (Joined, Founded, Offered, Lost, Left, Began, Decided, Finished)
-}
+_KINDS: Mapping[str, type[Record]] = {kind.__name__.lower(): kind for kind in get_args(Record)}
 
 
 class Members:

@@ -22,15 +22,11 @@ class JournalFile:
             ValueError: another line is damaged.
         """
         file.parent.mkdir(parents=True, exist_ok=True)
-        self._descriptor = os.open(file, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o644)
-        try:
-            content = file.read_bytes()
-            complete = content[: content.rfind(b"\n") + 1]
-            self.records = _records(file, complete)
-            os.ftruncate(self._descriptor, len(complete))
-        except BaseException:
-            os.close(self._descriptor)
-            raise
+        self._out = file.open("ab", buffering=0)
+        content = file.read_bytes()
+        complete = content[: content.rfind(b"\n") + 1]
+        self.records = _records(file, complete)
+        self._out.truncate(len(complete))
 
     def append(self, records: Sequence[Record]) -> None:
         """Returns when they are on disk.
@@ -38,17 +34,11 @@ class JournalFile:
         Raises:
             OSError: they are not; then nothing that follows from them may be sent.
         """
-        if not records:
-            return
         line = json.dumps([as_plain(record) for record in records]).encode() + b"\n"
-        written = os.write(self._descriptor, line)
+        written = self._out.write(line)
         if written < len(line):
             raise OSError(f"the journal of members: {written} of {len(line)} bytes were written; is the disk full?")
-        os.fsync(self._descriptor)
-
-    def close(self) -> None:
-        """No more records."""
-        os.close(self._descriptor)
+        os.fsync(self._out)
 
 
 def _records(file: Path, content: bytes) -> tuple[Record, ...]:

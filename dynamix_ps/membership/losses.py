@@ -9,17 +9,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Set
-from dataclasses import dataclass, field
 
 from dynamix_ps.membership.messages import Process, Processes
 
 _WITNESSES = 2
-
-
-@dataclass(slots=True)
-class _Suspicion:
-    since_s: float
-    witnesses: set[Process] = field(default_factory=set)
 
 
 class Suspicions:
@@ -27,7 +20,7 @@ class Suspicions:
 
     def __init__(self, confirm_s: float, lease_s: float) -> None:
         self._confirm_s, self._lease_s = confirm_s, lease_s
-        self._closed: dict[Process, _Suspicion] = {}
+        self._closed: dict[Process, dict[Process, float]] = {}  # when each witness has said so
         self._waiting: dict[Process, Processes] = {}
         self._heard_s: dict[Process, float] = {}
         self._checked_s: float | None = None
@@ -45,7 +38,7 @@ class Suspicions:
 
     def closed(self, process: Process, witness: Process, now_s: float) -> None:
         """`witness` has seen the exit of `process`, or its connection close."""
-        self._closed.setdefault(process, _Suspicion(now_s)).witnesses.add(witness)
+        self._closed.setdefault(process, {}).setdefault(witness, now_s)
 
     def waits(self, witness: Process, processes: Processes) -> None:
         """Whom `witness` waits for now."""
@@ -56,10 +49,8 @@ class Suspicions:
         for table in (self._closed, self._waiting, self._heard_s):
             table.pop(process, None)
         self._waiting = {witness: processes - {process} for witness, processes in self._waiting.items()}
-        for suspect, suspicion in list(self._closed.items()):
-            suspicion.witnesses.discard(process)
-            if not suspicion.witnesses:
-                del self._closed[suspect]
+        for witnesses in self._closed.values():
+            witnesses.pop(process, None)
 
     def confirmed(
         self, now_s: float, awaited: Set[Process], needed: Set[Process] = frozenset()
@@ -85,19 +76,19 @@ class Suspicions:
         return min(found, key=lambda item: (item[0].role != "worker", item[0]), default=None)
 
     def _dead(self, process: Process, now_s: float) -> str:
-        suspicion = self._closed[process]
-        witnesses = {witness for witness in suspicion.witnesses if not self._accused(witness, process)}
+        closed_s = self._closed[process]
+        witnesses = [witness for witness in closed_s if not self._accused(witness, process)]
         if any(witness.role == "launcher" for witness in witnesses):
             return "it has exited"
         if len(witnesses) >= _WITNESSES:
             return f"its connections to {len(witnesses)} processes closed"
-        if witnesses and now_s - suspicion.since_s >= self._confirm_s:
-            return f"its connection to {min(witnesses)} closed"
+        if witnesses and now_s - closed_s[witnesses[0]] >= self._confirm_s:
+            return f"its connection to {witnesses[0]} closed"
         return ""
 
     def _accused(self, witness: Process, process: Process) -> bool:
         """A worker and a server accuse each other: then the server is believed, which all need."""
-        return process.role == "server" and witness in self._closed and process in self._closed[witness].witnesses
+        return process.role == "server" and process in self._closed.get(witness, ())
 
     def _silent(self, process: Process, now_s: float) -> bool:
         heard_s = self._heard_s.setdefault(process, now_s)

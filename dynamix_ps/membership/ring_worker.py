@@ -26,7 +26,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
+
+from dynamix_ps.membership.sums import SumProgress
 
 Members: TypeAlias = tuple[tuple[int, str], ...]
 
@@ -95,12 +97,6 @@ class HandOut:
 
 
 Effect: TypeAlias = Meet | GiveUp | StartSum | SpreadKept | Release | HandOut
-
-
-class RingProgress(NamedTuple):
-    """How far the sums of a worker are."""
-
-    first_incomplete: int
 
 
 class RingWorker:
@@ -203,11 +199,11 @@ class RingWorker:
         self._addresses = tuple(sorted(addresses.items()))
         self._staying = tuple((rank, address) for rank, address in self._addresses if rank not in leaving)
 
-    def status(self) -> RingProgress:
+    def status(self) -> SumProgress:
         """How far the sums are."""
-        return RingProgress(self.round)
+        return SumProgress(self.round)
 
-    def freeze(self) -> tuple[RingProgress, list[Effect]]:
+    def freeze(self) -> tuple[SumProgress, list[Effect]]:
         """Let no round complete from now on, until `resume`."""
         return self.status(), self._give_up()
 

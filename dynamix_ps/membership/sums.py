@@ -6,16 +6,21 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
 from typing import Protocol
 
 
-class SumProgress(Protocol):
-    """How far the sums of a worker are."""
+@dataclass(frozen=True, slots=True)
+class SumProgress:
+    """How far the sums of a worker are.
 
-    @property
-    def first_incomplete(self) -> int:
-        """The first round that is not complete."""
-        ...
+    Attributes:
+        first_incomplete: the first round that is not complete.
+        missing: over servers, the missing pieces of each pushed buffer of that round whose sum is not complete.
+    """
+
+    first_incomplete: int
+    missing: Mapping[int, int] = field(default_factory=dict)
 
 
 class WorkerSums(Protocol):

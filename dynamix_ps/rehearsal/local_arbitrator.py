@@ -10,11 +10,12 @@ import threading
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from typing import Any
 
-from dynamix_ps.arbitrator.journal import Journal, Resumed
+from dynamix_ps.arbitrator.journal import Resumed
 from dynamix_ps.arbitrator.service import Arbitrator
 from dynamix_ps.config.schema import Config
 from dynamix_ps.messages import Plan, Registration, RoleReport, WindowRecord
 from dynamix_ps.policy.registry import make_policy, policy_rng
+from dynamix_ps.run_record.json_lines import Journal
 from dynamix_ps.run_record.run_folder import RunFolder
 
 _INCARNATION = "rehearsed"

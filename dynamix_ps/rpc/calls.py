@@ -112,7 +112,7 @@ class Calls:
         packed = (_read(pb.MembershipMessage, message) async for message in messages)
         first = await anext(packed, pb.MembershipMessage())
         sender = membership_codec.sender_from_proto(first)
-        told = (membership_codec.unpack_told(message) async for message in packed)
+        told = (membership_codec.unpack_told(message, sender.role) async for message in packed)
         if self._coordinator is None:
             raise MalformedMessageError("membership: this job is not elastic; set elastic.min_workers")
         async for message in self._coordinator.membership(sender, told):

@@ -9,29 +9,50 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Mapping
-from typing import Any, get_args
+from typing import Any, TypeAlias, get_args
 
 from dynamix_ps.bounded_json import built, value_in
-from dynamix_ps.membership.messages import FromCoordinator, Process, ToCoordinator
+from dynamix_ps.membership.messages import (
+    AskLeave,
+    Fenced,
+    FromCoordinator,
+    Join,
+    Leave,
+    Process,
+    Ready,
+    Status,
+    Suspect,
+    ToCoordinator,
+    Waiting,
+)
 from dynamix_ps.rpc import arbitrator_pb2 as pb
 from dynamix_ps.rpc.fields import LARGEST_TEXT, count, one_of, text
 from dynamix_ps.rpc.refusals import MalformedMessageError
 
-ROLES = ("worker", "server", "launcher")
-_TOLD: Mapping[str, type[Any]] = {kind.__name__.lower(): kind for kind in get_args(ToCoordinator)}
-_SAID: Mapping[str, type[Any]] = {kind.__name__.lower(): kind for kind in get_args(FromCoordinator)}
+_Kinds: TypeAlias = Mapping[str, type[Any]]  # of messages, by name
+
+
+def _named(*kinds: type[Any]) -> _Kinds:
+    return {kind.__name__.lower(): kind for kind in kinds}
+
+
+_TOLD: Mapping[str, _Kinds] = {
+    "worker": _named(Join, Suspect, Waiting, Status, Ready, Leave),
+    "server": _named(Join, Suspect, Waiting, Fenced),
+    "launcher": _named(Suspect, AskLeave),
+}
+_SAID = _named(*get_args(FromCoordinator))
 _LARGEST_FIELDS = 65_536  # characters: 64 for each of a thousand processes
 
 
 def pack(message: ToCoordinator | FromCoordinator) -> pb.MembershipMessage:
     """The message as it travels."""
-    fields = {field.name: _plain(getattr(message, field.name)) for field in dataclasses.fields(message)}
-    return pb.MembershipMessage(kind=type(message).__name__.lower(), fields=json.dumps(fields))
+    return pb.MembershipMessage(kind=type(message).__name__.lower(), fields=json.dumps(message, default=_plain))
 
 
-def unpack_told(message: pb.MembershipMessage) -> ToCoordinator | None:
-    """What a role tells; None is a sign of life. Raises MalformedMessageError unless it is such a message."""
-    told: ToCoordinator | None = _unpacked(message, _TOLD) if message.kind else None
+def unpack_told(message: pb.MembershipMessage, role: str) -> ToCoordinator | None:
+    """What this role tells; None is a sign of life. Raises MalformedMessageError unless it may tell such a message."""
+    told: ToCoordinator | None = _unpacked(message, _TOLD[role]) if message.kind else None
     return told
 
 
@@ -41,7 +62,7 @@ def unpack_said(message: pb.MembershipMessage) -> FromCoordinator:
     return said
 
 
-def _unpacked(message: pb.MembershipMessage, kinds: Mapping[str, type[Any]]) -> Any:
+def _unpacked(message: pb.MembershipMessage, kinds: _Kinds) -> Any:
     kind = kinds[one_of("kind", message.kind, tuple(kinds))]
     if len(message.fields) > _LARGEST_FIELDS:
         raise MalformedMessageError(f"{message.kind}: got {len(message.fields)} characters, expected {_LARGEST_FIELDS}")
@@ -53,21 +74,14 @@ def _unpacked(message: pb.MembershipMessage, kinds: Mapping[str, type[Any]]) -> 
 
 def sender_to_proto(process: Process) -> pb.MembershipMessage:
     """The first message of a role's stream."""
-    role = pb.Role(
-        role=process.role,
-        slot=process.slot,
-        incarnation=process.incarnation,
-        address=process.address,
-        state_address=process.state_address,
-    )
-    return pb.MembershipMessage(sender=role)
+    return pb.MembershipMessage(sender=pb.Role(**dataclasses.asdict(process)))
 
 
 def sender_from_proto(message: pb.MembershipMessage) -> Process:
     """Raises MalformedMessageError unless it says who sends."""
     if not message.HasField("sender"):
         raise MalformedMessageError("sender: got nothing, expected it in the first message of a stream")
-    role, slot = one_of("role", message.sender.role, ROLES), count("slot", message.sender.slot)
+    role, slot = one_of("role", message.sender.role, tuple(_TOLD)), count("slot", message.sender.slot)
     incarnation = text("incarnation", message.sender.incarnation)
     address = message.sender.address and text("address", message.sender.address)
     state_address = message.sender.state_address and text("state_address", message.sender.state_address)
@@ -75,7 +89,7 @@ def sender_from_proto(message: pb.MembershipMessage) -> Process:
 
 
 def _plain(value: Any) -> Any:
-    """In JSON's types."""
-    if isinstance(value, frozenset | tuple):
-        return [_plain(one) for one in (sorted(value) if isinstance(value, frozenset) else value)]
-    return dataclasses.asdict(value) if dataclasses.is_dataclass(value) and not isinstance(value, type) else value
+    """What JSON does not know: sets of processes, and messages, entries and processes."""
+    if isinstance(value, frozenset):
+        return sorted(value)
+    return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}

@@ -6,9 +6,10 @@ import dataclasses
 import json
 import logging
 import math
+import os
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import IO, Any
 
@@ -32,7 +33,8 @@ _MAY_STEER = re.compile(rb"[\\\x7f-\xff]")  # an escape, or what is not ASCII; J
 class JsonLines:
     """Writes one JSON object per line. Never raises: what a full disk does not take is kept for the next line.
 
-    Not thread safe. The first line creates file and folder.
+    Not thread safe. The first line creates file and folder. It ends a line that an earlier writer has not finished, and
+    that readers skip.
     """
 
     def __init__(self, file: Path) -> None:
@@ -41,12 +43,21 @@ class JsonLines:
         self._kept = b""  # whole lines, or the rest of one and whole lines
         self._failed = False
 
-    def write(self, line: Mapping[str, Any]) -> None:
-        """Append one line without buffering; NaN and infinities become null."""
-        text = (json.dumps(plain(line), allow_nan=False) + "\n").encode()
+    def open(self) -> None:
+        """Create file and folder now. Raises OSError."""
+        self._file.parent.mkdir(parents=True, exist_ok=True)
+        self._out = self._file.open("a+b", buffering=0)
+        if size_bytes := self._out.tell():
+            self._out.seek(size_bytes - 1)
+            if self._out.read(1) != b"\n":
+                self._kept = b"\n" + self._kept
+
+    def write(self, line: Mapping[str, Any], sync: bool = False) -> None:
+        """Append one line without buffering. `sync`: wait until it is on disk. NaN and infinities become null."""
+        text = _as_json(line).encode() + b"\n"
         if len(self._kept) <= KEPT_BYTES:
             self._kept += text
-        self._write_kept()
+        self._write_kept(sync)
 
     def close(self, patience_s: float = 0.0) -> None:
         """Write what is kept, and wait so long for room on the disk. No line follows."""
@@ -54,14 +65,15 @@ class JsonLines:
         while not self._write_kept() and time.monotonic() < deadline_s:
             time.sleep(_LOOK_S)
 
-    def _write_kept(self) -> bool:
+    def _write_kept(self, sync: bool = False) -> bool:
         """Returns whether nothing is kept any more."""
         try:
             if self._out is None and self._kept:
-                self._file.parent.mkdir(parents=True, exist_ok=True)
-                self._out = self._file.open("ab", buffering=0)
+                self.open()
             while self._kept and self._out is not None:
                 self._kept = self._kept[self._out.write(self._kept) :]
+            if sync and self._out is not None:
+                os.fsync(self._out)
         except OSError as error:
             if not self._failed:
                 logger.warning(
@@ -70,6 +82,31 @@ class JsonLines:
                 )
             self._failed = True
         return not self._kept
+
+
+class Journal:
+    """The lines of the arbitrator, each with its kind and time."""
+
+    def __init__(self, file: Path, now_s: Callable[[], float] = time.time) -> None:
+        """`now_s`: unix time. Raises OSError if the file cannot be opened."""
+        self._now_s, self._lines = now_s, JsonLines(file)
+        self._lines.open()
+
+    def write(self, kind: str, *, sync: bool = False, **fields: Any) -> None:
+        """Append one line, as `JsonLines.write` does."""
+        self._lines.write({"kind": kind, "time_s": self._now_s(), **fields}, sync)
+
+    def close(self) -> None:
+        """Write what is kept, if there is room on the disk. No line follows."""
+        self._lines.close()
+
+
+def _as_json(line: Mapping[str, Any]) -> str:
+    """One line of JSON. The encoder takes most lines as they are; only the others are converted first."""
+    try:
+        return json.dumps(line, allow_nan=False)
+    except (TypeError, ValueError):
+        return json.dumps(plain(line), allow_nan=False)
 
 
 def plain(value: Any) -> Any:

@@ -7,6 +7,5 @@ newcomers       whom newcomers follow, and who gives them the state
 arrival         the way of the state to a worker that enters
 handover        what a newcomer gets beside the state
 member_process  this process as a member, for all trainings in it
-late_servers    servers that come while the job trains
 member          what a worker does in changes of membership, beside training
 """

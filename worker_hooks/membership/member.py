@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 
 from dynamix_ps.comm.peer_watch import PeerWatch
 from dynamix_ps.comm.plane import PeerFailure, WorkerPlane
@@ -19,8 +19,9 @@ from dynamix_ps.membership.messages import FromCoordinator, Process
 from dynamix_ps.membership.worker import Effects, ForTraining, Worker
 from dynamix_ps.rpc.access import ArbitratorAccess
 from dynamix_ps.rpc.member import Member
-from worker_hooks.membership.late_servers import LateServers
 
+_ANSWER_S = 0.5  # of a server to one question
+_MEET_S = 60.0  # until a server that comes while the job trains must answer
 _HEAR_S = 10.0  # until a newcomer must have heard of the generation that the others are in
 
 
@@ -46,12 +47,11 @@ class WorkerMember:
     ) -> None:
         self._plane, self._lease_s, self._tell_training = plane, access.timeouts.lease_s, follow
         self._mu = threading.Lock()  # of the worker, and so that the plane is told of everything in one order
-        self._happened = threading.Condition(self._mu)  # told of every event
+        self._happened = threading.Condition(self._mu)  # told of every event, and several times per second
         self._worker = Worker(process, plane, workers, late)
         self._departing = False
         self._member = Member(access, process, self._act)
         self._watch = PeerWatch(plane, self._lease_s, self._closed, self._look)
-        self._servers = LateServers(self._worker, self._mu, plane, self._watch)
 
     def start(self) -> None:
         """This worker is a member from now on. Returns at once."""
@@ -63,10 +63,10 @@ class WorkerMember:
         """Whether all members of the job have met, as far as this one knows."""
         return self._worker.generation > 0
 
-    def wait_founded(self, timeout_s: float) -> bool:
-        """Wait until all members of the job have met, for so long at most. Returns whether they have."""
+    def wait_founded(self, timeout_s: float, over: Callable[[], bool]) -> bool:
+        """Wait until all members of the job have met, or until `over`. Returns whether that was within `timeout_s`."""
         with self._mu:
-            return self._happened.wait_for(lambda: self.founded, timeout_s)
+            return self._happened.wait_for(lambda: self.founded or over(), timeout_s)
 
     def others_left(self, slots: Collection[int]) -> None:
         """The round that is complete was the last one of these workers. Between two rounds, as `take_in`."""
@@ -84,13 +84,13 @@ class WorkerMember:
 
     def take_in(self, entering: Collection[Process]) -> Planned:
         """As `Worker.take_in`. Raises PeerLostError if a server does not answer this worker."""
-        self._servers.wait(entering)
+        self._wait_for(entering)
         with self._mu:
             return self._worker.take_in(entering)
 
     def begin(self, planned: Planned, round_number: int) -> None:
         """As `Worker.begin`. Raises PeerLostError if another decision is under way, or a server does not answer."""
-        self._servers.wait(planned.servers)
+        self._wait_for(planned.servers)
         with self._mu:
             self._happened.wait_for(lambda: self._worker.has_heard_of(planned.generation), _HEAR_S)
             effects = self._worker.begin(planned, round_number)
@@ -120,12 +120,33 @@ class WorkerMember:
         self._happens(lambda: self._worker.on_closed(loss.kind, loss.rank))
 
     def _look(self) -> None:
-        self._servers.meet()
+        with self._mu:
+            new = self._worker.not_met()
+        for server in new:
+            self._meet(server)
         self._happens(lambda: self._worker.on_time(time.monotonic()))
         workers, servers = self._plane.silent(self._lease_s), self._plane.silent_servers(self._lease_s)
         with self._mu:
             waited_for = self._worker.waits_for(workers, servers)
         self._member.waits(waited_for)
+
+    def _wait_for(self, entering: Iterable[Process]) -> None:
+        """Until each server among these answers, or is lost. Raises PeerLostError."""
+        deadline_s = time.monotonic() + _MEET_S
+        for server in entering:
+            while not self._worker.known.has_met(server):
+                if not self._meet(server) and time.monotonic() > deadline_s:
+                    raise PeerLostError(
+                        f"{server} has not answered this worker in {_MEET_S:g} s; it must be started again"
+                    )
+
+    def _meet(self, server: Process) -> bool:
+        """Whether it answers now. A connection to its slot that is found closed was to the one before it."""
+        if answers := self._plane.answers(server.slot, _ANSWER_S):
+            self._watch.tell()
+            with self._mu:
+                self._worker.met(server)
+        return answers
 
     def _happens(self, event: Callable[[], Effects]) -> None:
         with self._mu:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import atexit
 import os
 import socket
-import time
 import uuid
 from collections.abc import Callable, Collection
 from contextlib import closing
@@ -33,7 +32,7 @@ if TYPE_CHECKING:
     from worker_hooks.settings import Settings
 
 _FOUNDED_S = 30.0  # the arbitrator of a busy machine starts within it
-_LOOK_S = 0.5  # so often a wait lets signals in, and sees whether training is to end
+_LOOK_S = 0.5  # so often a wait lets signals in
 _members: dict[str, WorkerMember] = {}  # by data plane, until this process ends
 
 
@@ -46,8 +45,13 @@ class MemberProcess:
         self._settings, self._comm, self._plane = settings, comm, plane
 
     @property
-    def _member(self) -> WorkerMember | None:
-        return _members.get(self._comm.name)
+    def _member(self) -> WorkerMember:
+        """It has met the arbitrator."""
+        return _members[self._comm.name]
+
+    @property
+    def _has_met(self) -> bool:
+        return self._comm.name in _members
 
     @property
     def _access(self) -> ArbitratorAccess:
@@ -59,13 +63,9 @@ class MemberProcess:
 
         Waits until all members of the job have met. Returns whether they have in time, or training ends anyway.
         """
-        if self._member is None:
+        if not self._has_met:
             self._join(self._process())
-        deadline_s = time.monotonic() + _FOUNDED_S
-        while time.monotonic() < deadline_s and not TERMINATION.requested:
-            if _members[self._comm.name].wait_founded(_LOOK_S):
-                return True
-        return TERMINATION.requested
+        return self._member.wait_founded(_FOUNDED_S, lambda: TERMINATION.requested)
 
     def _join(self, me: Process, late: bool = False) -> None:
         from worker_hooks.membership.member import WorkerMember  # with gRPC
@@ -111,17 +111,17 @@ class MemberProcess:
 
     def begin(self, planned: Planned, round_number: int) -> None:
         """This worker, which came late, is where the others are. Raises PeerLostError if they are elsewhere by now."""
-        _members[self._comm.name].begin(planned, round_number)
+        self._member.begin(planned, round_number)
 
     # -- those that train ---------------------------------------------------------------------------------------------
 
     def offered(self) -> dict[int, Process]:
         """Who may enter, by version of the entry, as far as this worker has heard."""
-        return {} if self._member is None else self._member.offered()
+        return self._member.offered() if self._has_met else {}
 
     def take_in(self, entering: Collection[Process]) -> Planned:
         """These workers and servers are in the coming sum. All workers say so between the same two sums."""
-        return _members[self._comm.name].take_in(entering)
+        return self._member.take_in(entering)
 
     def let_follow(self, newcomer: Process, handover: Handover, state: StateCopy) -> SumGiver:
         """Give a newcomer a copy of the state, and the sums after it, beside training."""
@@ -136,25 +136,23 @@ class MemberProcess:
 
     def is_gone(self, newcomer: Process) -> None:
         """A newcomer cannot be reached: the others are told."""
-        _members[self._comm.name].suspect(newcomer)
+        self._member.suspect(newcomer)
 
     # -- those that leave ---------------------------------------------------------------------------------------------
 
     @property
     def may_leave(self) -> bool:
         """Whether this worker can leave the others, which then go on: all members of the job have met."""
-        return self._member is not None and self._member.founded
+        return self._has_met and self._member.founded
 
     def others_left(self, slots: Collection[int]) -> None:
         """The sum that is complete was the last one of these workers. All workers say so between the same two sums."""
-        if self._member is not None:
-            self._member.others_left(slots)
+        self._member.others_left(slots)
 
     def leave(self) -> None:
         """This worker has had its last sum: it takes part in none any more, and is not lost when it ends."""
         self._comm.left = True
-        if self._member is not None:
-            self._member.close()
+        self._member.close()
 
 
 def _follow(word: ForTraining) -> None:

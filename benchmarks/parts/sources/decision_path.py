@@ -37,11 +37,12 @@ import numpy as np
 
 from benchmarks.made_up_cluster import cluster, load
 from dynamix_ps.arbitrator.decision import Decisions
-from dynamix_ps.arbitrator.journal import Journal, replay
+from dynamix_ps.arbitrator.journal import replay
 from dynamix_ps.arbitrator.publication import PlanPublication
 from dynamix_ps.arbitrator.service import Arbitrator
 from dynamix_ps.messages import Plan, Registration
 from dynamix_ps.policy.registry import make_policy
+from dynamix_ps.run_record.json_lines import Journal
 
 WORKERS = 32
 WARM_UP, DECISIONS = 20, 20

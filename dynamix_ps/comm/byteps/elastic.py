@@ -1,22 +1,8 @@
 """Sums that go on when a worker or server is lost. A control thread calls this beside training, and beside a server.
 
 A round is all that a worker pushes up to a wait that returns true. All workers push and wait in the same order, so a
-round has the same number and the same buffers on all of them. When a worker or server is lost, the coordinator
-
-    1. calls `freeze` on all remaining workers, and takes T, the largest `SumStatus.first_incomplete` of them
-    2. calls `fence` on all remaining servers, with a new generation and T
-    3. calls `resume` on these workers, with the same generation and T, their number, and the lost servers
-
-The workers then finish round T with the gradients they have: workers at T send them again, and workers at T-1 receive
-their last sums first. The remaining servers sum round T over the remaining workers, for all of them.
-
-A lost server may take a sum of T-1 with it that a worker at T-1 lacks. For such a worker `unanswered` continues to name
-this server.
-
-A worker that leaves with a round takes part in it as usual: the others then `expect` one contribution less. A joiner
-takes an empty place or the place of a lost worker: all `expect` it from the round on with which it `enter`s. A server
-can join in the place of a lost one: all call `use_servers_without` the servers that are still lost, and the joiner has
-keys from the next round on.
+round has the same number and the same buffers on all of them. `comm/plane.py` says what each call does, and
+docs/membership.md in which order the coordinator has workers and servers call them.
 
 DYNAMIX_ELASTIC=1 in the environment of all roles turns this on. Sums then use no shared memory, because a lost worker
 would leave it locked.
@@ -28,7 +14,6 @@ import ctypes
 import importlib.util
 from collections.abc import Callable, Collection, Mapping
 from ctypes import POINTER, byref, c_double, c_int, c_int32, c_uint64
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -39,22 +24,10 @@ from dynamix_ps.comm.byteps.placement import servers_in_turn, shares_without
 from dynamix_ps.comm.byteps.server_watch import ServerWatch
 from dynamix_ps.comm.plane import PeerFailure
 from dynamix_ps.errors import EnvironmentNotReady
+from dynamix_ps.membership.sums import SumProgress
 
 _MOST_WORKERS = 1024
 _KINDS = ("server", "worker", "scheduler")  # in the order of ps-lite's numbers
-
-
-@dataclass(frozen=True, slots=True)
-class SumStatus:
-    """How far the sums of a worker are.
-
-    Attributes:
-        first_incomplete: the first round that is not complete.
-        missing: pushed buffers of that round without a complete sum, each with the number of missing pieces.
-    """
-
-    first_incomplete: int
-    missing: dict[int, int]
 
 
 class ElasticWorker:
@@ -70,13 +43,13 @@ class ElasticWorker:
         self._exchange, self._shares = exchange, shares
         self._watch = ServerWatch(lambda server, limit_s: exchange.echo_s(server, 1, limit_s) >= 0)
 
-    def freeze(self) -> SumStatus:
+    def freeze(self) -> SumProgress:
         """Waits for sums return false until `resume`."""
         self._exchange.freeze()
         return self.status()
 
-    def status(self) -> SumStatus:
-        return SumStatus(*self._exchange.status())
+    def status(self) -> SumProgress:
+        return SumProgress(*self._exchange.status())
 
     def meet(self, addresses: Mapping[int, str], leaving: Collection[int] = ()) -> None:
         """Does nothing: the servers know the workers."""

@@ -12,7 +12,7 @@ from dynamix_ps.comm.plane import PeerFailure
 from dynamix_ps.comm.ring.group import MEETING_S, RingGroup
 from dynamix_ps.comm.ring.rounds import RingRounds
 from dynamix_ps.comm.ring.store_watch import StoreWatch
-from dynamix_ps.membership.ring_worker import RingProgress
+from dynamix_ps.membership.sums import SumProgress
 
 _LOOK_S = 0.1  # a worker that ends sees so often whether the others need it
 _DEPART_S = 10.0  # so long does a worker that ends wait for the others to complete its last round
@@ -37,14 +37,14 @@ class ElasticRing(RingRounds):
         with self._changed:
             self._worker.meet(addresses, leaving)
 
-    def freeze(self) -> RingProgress:
+    def freeze(self) -> SumProgress:
         """Let no round complete from now on, until `resume`."""
         with self._changed:
             progress, effects = self._worker.freeze()
             self._follow(effects)
             return progress
 
-    def status(self) -> RingProgress:
+    def status(self) -> SumProgress:
         """How far the sums are."""
         with self._changed:
             return self._worker.status()

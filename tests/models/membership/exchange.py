@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from dynamix_ps.comm.byteps.elastic import SumStatus
+from dynamix_ps.membership.sums import SumProgress
 from tests.models.membership.pieces import Answer, Key, ProtocolError, Push, Value
 
 
@@ -120,15 +120,15 @@ class Exchange:
     def meet(self, addresses: Mapping[int, str], leaving: Collection[int] = ()) -> None:
         """Does nothing: the servers know the workers."""
 
-    def freeze(self) -> SumStatus:
+    def freeze(self) -> SumProgress:
         """No round completes until `resume`."""
         self._frozen = True
         return self.status()
 
-    def status(self) -> SumStatus:
+    def status(self) -> SumProgress:
         """The first round that is not complete, and the missing pieces of its buffers."""
         missing = {number: pushed.missing for number, pushed in self._open.items() if pushed.missing}
-        return SumStatus(self._round, missing)
+        return SumProgress(self._round, missing)
 
     def unanswered(self) -> frozenset[int]:
         """Servers that have a piece of the open round and have not answered."""

@@ -18,11 +18,11 @@ from dynamix_ps.membership.ring_worker import (
     Meet,
     Release,
     Ring,
-    RingProgress,
     RingWorker,
     SpreadKept,
     StartSum,
 )
+from dynamix_ps.membership.sums import SumProgress
 from tests.models.membership.exchange import Exchange
 from tests.models.membership.pieces import ProtocolError
 from tests.models.membership.training import Part, Parts
@@ -138,12 +138,12 @@ class RingPlane:
     def meet(self, addresses: Mapping[int, str], leaving: Collection[int] = ()) -> None:
         self.core.meet(addresses, leaving)
 
-    def freeze(self) -> RingProgress:
+    def freeze(self) -> SumProgress:
         progress, effects = self.core.freeze()
         self._follow(effects)
         return progress
 
-    def status(self) -> RingProgress:
+    def status(self) -> SumProgress:
         return self.core.status()
 
     def resume(self, generation: int, round_number: int, contributions: int, lost_servers: Collection[int]) -> None:

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from typing import TextIO
 
-from dynamix_ps.comm.byteps.elastic import SumStatus
+from dynamix_ps.membership.sums import SumProgress
 from tests.models.membership.exchange import Exchange
 from tests.models.membership.pieces import Answer, Key, Push, Value
 from tests.models.membership.round_table import RoundTable
@@ -106,11 +106,11 @@ class _RecordedExchange(Exchange):
         if self._frozen:  # the model does not ask then
             self._write("wait", ["-"])
 
-    def freeze(self) -> SumStatus:
+    def freeze(self) -> SumProgress:
         self._write("freeze")
         return super().freeze()
 
-    def status(self) -> SumStatus:
+    def status(self) -> SumProgress:
         found = super().status()
         missing = (f"{number}/{pieces}" for number, pieces in found.missing.items())
         self._write("status", [str(found.first_incomplete), *missing])

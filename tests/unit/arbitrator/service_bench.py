@@ -7,11 +7,12 @@ import json
 from pathlib import Path
 from typing import Any
 
-from dynamix_ps.arbitrator.journal import Journal, replay
+from dynamix_ps.arbitrator.journal import replay
 from dynamix_ps.arbitrator.service import Arbitrator
 from dynamix_ps.config.schema import Config
 from dynamix_ps.messages import Plan, WindowRecord
 from dynamix_ps.policy.base import Decision, Policy, View
+from dynamix_ps.run_record.json_lines import Journal
 from tests.control_plane import config, registration, run_under
 
 

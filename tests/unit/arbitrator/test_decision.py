@@ -7,12 +7,13 @@ from pathlib import Path
 from typing import Any
 
 from dynamix_ps.arbitrator.decision import Decisions
-from dynamix_ps.arbitrator.journal import Journal, Resumed
+from dynamix_ps.arbitrator.journal import Resumed
 from dynamix_ps.arbitrator.links import LinkReports
 from dynamix_ps.arbitrator.places import WorkerPlaces
 from dynamix_ps.arbitrator.publication import PlanPublication
 from dynamix_ps.arbitrator.windows import ClosedWindow
 from dynamix_ps.messages import Plan
+from dynamix_ps.run_record.json_lines import Journal
 from tests.control_plane import config, run_under
 from tests.unit.arbitrator.service_bench import Scripted
 

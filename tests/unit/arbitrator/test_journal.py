@@ -1,17 +1,15 @@
 from __future__ import annotations
 
 import json
-import logging
 import math
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from dynamix_ps.arbitrator import journal as journal_module
-from dynamix_ps.arbitrator.journal import Journal, Resumed, replay
+from dynamix_ps.arbitrator.journal import Resumed, replay
 from dynamix_ps.messages import Plan
-from tests.full_disk import room_for
+from dynamix_ps.run_record import json_lines
+from dynamix_ps.run_record.json_lines import Journal
 
 
 def decision(journal: Journal, kind: str, window: int, version: int, sizes: tuple[int, ...] = (1, 2)) -> None:
@@ -116,37 +114,11 @@ def test_unknown_numbers_are_null(file: Path) -> None:
 
 def test_a_decision_is_on_disk_before_anybody_hears_of_it(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     journal, kept = Journal(file), list[bytes]()
-    monkeypatch.setattr(journal_module.os, "fsync", lambda descriptor: kept.append(file.read_bytes()))
+    monkeypatch.setattr(json_lines.os, "fsync", lambda out: kept.append(file.read_bytes()))
     journal.write("update")
     assert kept == []
     decision(journal, "plan", 0, 1)
     assert kept == [file.read_bytes()]
-
-
-def test_a_full_disk_is_said_once_and_nothing_is_raised(
-    file: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    journal = Journal(file)
-
-    def full(*_args: Any) -> int:
-        raise OSError(28, "No space left on device")
-
-    with monkeypatch.context() as patched, caplog.at_level(logging.ERROR):
-        patched.setattr(journal_module.os, "write", full)
-        decision(journal, "plan", 0, 1)
-        decision(journal, "plan", 1, 2)
-    assert caplog.text.count("No space left") == 1
-    decision(journal, "plan", 2, 3)
-    assert replay(file) == Resumed(Plan(3, (1, 2)), window=2, newest_version=3, decisions=3), "they were kept"
-
-
-def test_a_write_cut_short_goes_on_when_there_is_room(file: Path) -> None:
-    journal = Journal(file)
-    with room_for(20):
-        decision(journal, "plan", 0, 1)
-    assert len(file.read_bytes()) == 20
-    decision(journal, "plan", 1, 2)
-    assert replay(file) == Resumed(Plan(2, (1, 2)), window=1, newest_version=2, decisions=2)
 
 
 def test_the_factor_on_the_learning_rate_comes_back(file: Path) -> None:

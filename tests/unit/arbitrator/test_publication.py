@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from dynamix_ps.arbitrator.journal import Journal
 from dynamix_ps.arbitrator.publication import MAX_STREAMS_PER_WORKER, PlanPublication
 from dynamix_ps.messages import Plan
 from dynamix_ps.rpc.refusals import TooManyStreamsError
+from dynamix_ps.run_record.json_lines import Journal
 
 
 @pytest.fixture

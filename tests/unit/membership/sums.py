@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
-
-class At(NamedTuple):
-    first_incomplete: int
+from dynamix_ps.membership.sums import SumProgress
 
 
 class NotedSums:
@@ -17,12 +15,12 @@ class NotedSums:
         self.at, self.lacks = at, frozenset[int]()
         self.told: list[Any] = []  # name of each call that changes something, and its arguments
 
-    def status(self) -> At:
-        return At(self.at)
+    def status(self) -> SumProgress:
+        return SumProgress(self.at)
 
-    def freeze(self) -> At:
+    def freeze(self) -> SumProgress:
         self.told.append("freeze")
-        return At(self.at)
+        return SumProgress(self.at)
 
     def unanswered(self) -> frozenset[int]:
         return self.lacks

@@ -17,10 +17,8 @@ from dynamix_ps.membership.messages import (
     Freeze,
     LeaveAsked,
     Process,
-    Ready,
     Refused,
     Resume,
-    Status,
     Suspect,
 )
 from dynamix_ps.membership.worker import Worker
@@ -33,10 +31,8 @@ AGAIN = {process: Process(process.role, process.slot, "second") for process in (
 MUST_COME_AGAIN = "must be started again"
 
 
-def decision(
-    generation: int, first_round: int, gone: Collection[Process] = (), without_state: Collection[Process] = ()
-) -> Resume:
-    return Resume(generation, first_round, frozenset(gone), frozenset(without_state), frozenset((*W, *S)))
+def decision(generation: int, first_round: int, gone: Collection[Process] = ()) -> Resume:
+    return Resume(generation, first_round, frozenset(gone), founders=frozenset((*W, *S)))
 
 
 @pytest.fixture
@@ -68,29 +64,10 @@ def hear(worker: Worker, *messages: Any) -> list[Any]:
 # Losses.
 
 
-def test_it_names_its_round_and_goes_on_with_those_that_are_left(worker: Worker, sums: NotedSums) -> None:
-    assert hear(worker, Freeze(2)) == [Tell(Status(2, 5))]
-    assert hear(worker, decision(2, 5, [W[2], S[1]])) == []
-    assert sums.told == ["freeze", ("meet", [0, 1, 3]), ("resume", 2, 5, 3, [1])]
-    assert worker.generation == 2
-
-
-def test_who_is_refused_ends(worker: Worker, sums: NotedSums) -> None:
-    (end,) = hear(worker, decision(2, 5, without_state=[ME]))
-    assert isinstance(end, GoAway) and MUST_COME_AGAIN in end.reason and sums.told == []
-
-
 def test_it_ends_without_a_server_that_all_have_met(worker: Worker, sums: NotedSums) -> None:
     hear(worker, Enter(Entry(1, AGAIN[S[1]])))
     assert hear(worker, decision(2, 5, S)) == [GoAway("no server is left that has met all workers")]
     assert sums.told == []
-
-
-def test_who_leaves_and_is_rounds_behind_ends(worker: Worker, sums: NotedSums) -> None:
-    """Nobody waits for it any more: the answers of its last round come late, over a slow link."""
-    assert hear(worker, Freeze(2), decision(2, 6, [W[3]])) == [Tell(Status(2, 5))], "one round behind it goes on"
-    (end,) = hear(worker, decision(3, 7, [W[3]]))
-    assert "before it had sum 5, with which it leaves; the others are at sum 7" in end.reason
 
 
 def test_who_lacks_a_sum_that_only_a_lost_server_had_ends_when_nothing_is_on_its_way(
@@ -138,29 +115,6 @@ def test_what_training_is_to_do_is_told_to_it(worker: Worker) -> None:
 
 
 # Who comes and who leaves.
-
-
-def test_those_that_stay_expect_each_other_and_who_leaves_expects_nobody(worker: Worker, sums: NotedSums) -> None:
-    worker.others_left([1])
-    assert sums.told == [("meet", [0, 2, 3]), ("expect", 3)]
-    hear(worker, decision(2, 5, [W[3]]))
-    assert sums.told[2:] == [("meet", [0, 1, 2], [1]), ("resume", 2, 5, 2, [])], "others may lack its last round"
-    worker.others_left([0])
-    assert len(sums.told) == 4
-
-
-def test_a_newcomer_begins_with_the_others_and_names_no_round_that_it_cannot_have(
-    late: Worker, sums: NotedSums
-) -> None:
-    assert hear(late, Freeze(1)) == [Tell(Status(1, None))] and sums.told == []
-    assert late.has_heard_of(1) and not late.has_heard_of(2)
-    planned = Planned([*W[:3], late.known.own], [S[0], AGAIN[S[1]]], 1)
-    assert late.begin(planned, 7) == [Tell(Ready(), keep=True)]
-    assert sums.told == [("meet", [0, 1, 2, 3]), ("enter", 1, 7, 4, [])]
-    sums.at = 7
-    assert hear(late, Freeze(2)) == [Tell(Status(2, None))]
-    sums.at = 8
-    assert hear(late, Freeze(3)) == [Tell(Status(3, 8))]
 
 
 def test_a_newcomer_does_not_begin_while_a_decision_is_under_way(late: Worker, sums: NotedSums) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import Any, get_args
 
 import pytest
@@ -41,18 +42,11 @@ from dynamix_ps.rpc.refusals import MalformedMessageError
 
 WORKER, SERVER = Process("worker", 2, "abc", "host:1", "host:2"), Process("server", 0, "def")
 BOTH = frozenset({WORKER, SERVER})
-TOLD: tuple[ToCoordinator, ...] = (
-    Join(),
-    Suspect(WORKER),
-    Waiting(BOTH),
-    Waiting(frozenset()),
-    Status(3, 812),
-    Status(3, None),
-    Fenced(3),
-    Ready(),
-    Leave(),
-    AskLeave(WORKER, 1),
-)
+TOLD: Mapping[str, tuple[ToCoordinator, ...]] = {
+    "worker": (Join(), Suspect(WORKER), Waiting(BOTH), Status(3, 812), Status(3, None), Ready(), Leave()),
+    "server": (Join(), Suspect(WORKER), Waiting(frozenset()), Fenced(3)),
+    "launcher": (Suspect(WORKER), AskLeave(WORKER, 1)),
+}
 SAID: tuple[FromCoordinator, ...] = (
     Freeze(3),
     LeaveAsked(1),
@@ -71,18 +65,19 @@ def message(kind: str, fields: Any) -> pb.MembershipMessage:
 
 
 def test_all_messages_arrive_as_they_were_sent() -> None:
-    for told in TOLD:
-        assert unpack_told(pb.MembershipMessage.FromString(pack(told).SerializeToString())) == told
+    for role, messages in TOLD.items():
+        for told in messages:
+            assert unpack_told(pb.MembershipMessage.FromString(pack(told).SerializeToString()), role) == told
     for said in SAID:
         arrived = unpack_said(pb.MembershipMessage.FromString(pack(said).SerializeToString()))
         assert arrived == said
         assert isinstance(said, Resume) is isinstance(arrived, Resume)
-    assert {type(one) for one in TOLD} == set(get_args(ToCoordinator))
+    assert {type(one) for told in TOLD.values() for one in told} == set(get_args(ToCoordinator))
     assert {type(one) for one in SAID} == set(get_args(FromCoordinator))
 
 
 def test_an_empty_kind_is_a_sign_of_life_of_a_role_alone() -> None:
-    assert unpack_told(pb.MembershipMessage()) is None
+    assert unpack_told(pb.MembershipMessage(), "worker") is None
     with pytest.raises(MalformedMessageError):
         unpack_said(pb.MembershipMessage())
 
@@ -91,6 +86,7 @@ def test_an_empty_kind_is_a_sign_of_life_of_a_role_alone() -> None:
     ("kind", "fields"),
     [
         ("resume", {}),  # the other direction
+        ("fenced", {"generation": 3}),  # of a server
         ("status", "no JSON"),
         ("status", "3"),
         ("status", {"generation": 3}),
@@ -110,7 +106,7 @@ def test_an_empty_kind_is_a_sign_of_life_of_a_role_alone() -> None:
 )
 def test_what_is_no_message_is_refused(kind: str, fields: Any) -> None:
     with pytest.raises(MalformedMessageError):
-        unpack_told(message(kind, fields))
+        unpack_told(message(kind, fields), "worker")
 
 
 def test_the_first_message_says_who_sends() -> None:

@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 
 from dynamix_ps.comm.byteps.comm import Declared
-from dynamix_ps.comm.byteps.elastic import ElasticServer, ElasticWorker, SumStatus
+from dynamix_ps.comm.byteps.elastic import ElasticServer, ElasticWorker
 from dynamix_ps.comm.byteps.exchange import Exchange
 from dynamix_ps.comm.byteps.host_memory import HostMemory
 from dynamix_ps.comm.byteps.torch_comm import torch_comm
@@ -19,6 +19,7 @@ from dynamix_ps.comm.elastic_job import is_elastic
 from dynamix_ps.comm.plane import PeerFailure
 from dynamix_ps.comm.torch_buffers import TorchBuffers
 from dynamix_ps.errors import EnvironmentNotReady, TrainingError
+from dynamix_ps.membership.sums import SumProgress
 
 SHARES = np.full(3, 1 / 3)
 
@@ -59,7 +60,7 @@ class FakeExchange:
 def test_freeze_resume_losses() -> None:
     fake = FakeExchange()
     worker = ElasticWorker(cast(Exchange, fake), lambda: SHARES)
-    assert worker.freeze() == SumStatus(7, {2: 5}) and fake.frozen
+    assert worker.freeze() == SumProgress(7, {2: 5}) and fake.frozen
     worker.resume(1, 8, 3, frozenset())
     with pytest.raises(ValueError, match="generation 2 at round 9: this worker is at round 7"):
         worker.resume(2, 9, 3, {1})
