@@ -4,11 +4,11 @@ A round is all that a worker pushes up to a wait that returns true. All workers 
 round has the same number and the same buffers on all of them. When a worker or server is lost, the coordinator
 
     1. calls `freeze` on all remaining workers, and takes T, the largest `SumStatus.first_incomplete` of them
-    2. calls `fence` on all remaining servers, with a new generation and T
-    3. calls `resume` on these workers, with the same generation and T, their number, and the lost servers
+    2. calls `resume` on these workers, with a new generation and T, their number, and the lost servers
 
 The workers then finish round T with the gradients they have: workers at T send them again, and workers at T-1 receive
-their last sums first. The remaining servers sum round T over the remaining workers, for all of them.
+their last sums first. The remaining servers sum round T over the remaining workers, for all of them. A server knows nothing
+of a change: with the first push of a new generation it drops what it has of older ones, and ignores what still comes.
 
 A lost server may take a sum of T-1 with it that a worker at T-1 lacks. For such a worker `unanswered` continues to name
 this server.
@@ -27,7 +27,7 @@ from __future__ import annotations
 import ctypes
 import importlib.util
 from collections.abc import Callable, Collection, Mapping
-from ctypes import POINTER, byref, c_double, c_int, c_int32, c_uint64
+from ctypes import POINTER, byref, c_double, c_int, c_int32
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -138,7 +138,7 @@ class ElasticWorker:
 
 
 class ElasticServer:
-    """A `ServerPlane`: the sums of the server in this process. Create it before serving.
+    """A `Plane`: the sums of the server in this process. Create it before serving.
 
     In the process of a scheduler, `next_loss` returns the losses of the scheduler.
     """
@@ -146,16 +146,10 @@ class ElasticServer:
     def __init__(self) -> None:
         """Raises EnvironmentNotReady if BytePS is not installed."""
         library = ctypes.CDLL(str(_server_library()))
-        self._fence = library.byteps_server_fence
-        self._fence.restype, self._fence.argtypes = None, (c_uint64, c_uint64)
         self._silent = library.byteps_server_silent
         self._silent.restype, self._silent.argtypes = c_int, (c_double, POINTER(c_int32), c_int)
         self._next_loss = library.byteps_server_next_loss
         self._next_loss.restype, self._next_loss.argtypes = c_int, (c_double, POINTER(c_int))
-
-    def fence(self, generation: int, round_number: int) -> None:
-        """Late parts of older generations are ignored. Sums of earlier rounds stay."""
-        self._fence(generation, round_number)
 
     def silent(self, quiet_s: float) -> frozenset[int]:
         """The transport of a worker answers, even while its program is busy."""

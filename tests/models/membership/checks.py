@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from dynamix_ps.membership.journal import Decided, Lost, Offered, Record
+from dynamix_ps.membership.journal import Decided, Joined, Lost, Record
 from dynamix_ps.membership.messages import Process, Suspect
 from tests.models.membership.job import WAIT_S
 from tests.models.membership.pieces import Answer
@@ -102,8 +102,8 @@ class Checks:
     def record(self, record: Record) -> None:
         """Only who is gone, or was cut off, is lost. A newcomer may be where nobody can reach it."""
         world = self._world
-        if isinstance(record, Offered) and record.entry.process in [one.process for one in world.offered]:
-            raise Violation(f"{record.entry.process} is offered twice")
+        if isinstance(record, Joined) and record in world.disk:
+            raise Violation(f"{record.process} is offered twice")
         if isinstance(record, Decided) and len(world.coordinator.members.workers) < world.job.least:
             since_s = world.coordinator.short_since_s
             if since_s is None or world.now_s - since_s < WAIT_S:

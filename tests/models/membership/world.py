@@ -9,8 +9,8 @@ from typing import Any
 from dynamix_ps.membership.coordinator import Coordinator
 from dynamix_ps.membership.effects import Tell, suspicion
 from dynamix_ps.membership.generations import MembershipSettings, Output
-from dynamix_ps.membership.journal import Decided, Left, Lost, Offered, Record, as_plain, from_plain
-from dynamix_ps.membership.messages import COORDINATOR, AskLeave, Entry, Join, Leave, Process, Waiting
+from dynamix_ps.membership.journal import Decided, Left, Lost, Record, as_plain, from_plain
+from dynamix_ps.membership.messages import COORDINATOR, AskLeave, Join, Leave, Process, Waiting
 from dynamix_ps.membership.ring_worker import Ring
 from dynamix_ps.membership.worker import Worker
 from tests.models.membership.checks import Checks
@@ -126,11 +126,6 @@ class World:
         """Runs."""
         table: Mapping[Process, Any] = self.workers if process.role == "worker" else self.servers
         return process not in self.dead and process in table and not table[process].over
-
-    @property
-    def offered(self) -> list[Entry]:
-        """All that the disk knows."""
-        return [record.entry for record in self.disk if isinstance(record, Offered)]
 
     @property
     def training(self) -> list[WorkerProcess]:

@@ -12,8 +12,6 @@ from dynamix_ps.membership.messages import (
     Ended,
     Enter,
     Entry,
-    Fence,
-    Fenced,
     Finish,
     Freeze,
     FromCoordinator,
@@ -28,6 +26,7 @@ from dynamix_ps.membership.messages import (
     Suspect,
     ToCoordinator,
     Waiting,
+    Workers,
 )
 from dynamix_ps.rpc import arbitrator_pb2 as pb
 from dynamix_ps.rpc.membership_codec import (
@@ -48,7 +47,6 @@ TOLD: tuple[ToCoordinator, ...] = (
     Waiting(frozenset()),
     Status(3, 812),
     Status(3, None),
-    Fenced(3),
     Ready(),
     Leave(),
     AskLeave(WORKER, 1),
@@ -57,7 +55,7 @@ SAID: tuple[FromCoordinator, ...] = (
     Freeze(3),
     LeaveAsked(1),
     Finish("2 workers are left"),
-    Fence(3, 812, BOTH, frozenset({WORKER})),
+    Workers(frozenset({WORKER})),
     Resume(3, 812, frozenset({WORKER})),
     Resume(3, 812, BOTH, frozenset({WORKER}), BOTH, (Entry(1, WORKER), Entry(2, SERVER))),
     Enter(Entry(7, WORKER)),
