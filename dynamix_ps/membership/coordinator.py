@@ -23,6 +23,7 @@ from dynamix_ps.membership.messages import (
     Join,
     Leave,
     LeaveAsked,
+    MayPush,
     Process,
     Ready,
     Refused,
@@ -30,7 +31,6 @@ from dynamix_ps.membership.messages import (
     Suspect,
     ToCoordinator,
     Waiting,
-    Workers,
 )
 
 
@@ -102,7 +102,7 @@ class Coordinator(Generations):
             self._lose(other, f"{process} has taken its place")
         if not members.founded:
             return self._found()
-        self._tell_workers({process} if process.role == "server" else members.servers)
+        self._tell_servers({process} if process.role == "server" else members.servers)
         if self.change is None:
             if process.role == "worker":
                 self._send(process, self._resume_now())
@@ -114,7 +114,7 @@ class Coordinator(Generations):
         members, settings = self.members, self.settings
         if len(members.workers) >= settings.workers and len(members.servers) >= settings.servers:
             self._record(Founded())
-            self._tell_workers(members.servers)
+            self._tell_servers(members.servers)
             self._begin_change()
 
     def _repeat(self, process: Process) -> None:
@@ -124,17 +124,17 @@ class Coordinator(Generations):
         self._repeat_request(process)
         if process.role == "server":
             if self.members.founded:
-                self._tell_workers({process})
+                self._tell_servers({process})
         elif self.change is None:
             if self.members.founded:
                 self._send(process, self._resume_now())
         elif process in self.change.asked:
             self._send(process, Freeze(self.members.generation))
 
-    def _tell_workers(self, servers: Iterable[Process]) -> None:
-        """So that these servers know for whom they may have to wait."""
+    def _tell_servers(self, servers: Iterable[Process]) -> None:
+        """Whose pushes they may have to wait for."""
         for server in sorted(servers):
-            self._send(server, Workers(frozenset(self.members.workers)))
+            self._send(server, MayPush(frozenset(self.members.workers)))
 
     def _leave(self, worker: Process) -> None:
         self._suspicions.forget(worker)

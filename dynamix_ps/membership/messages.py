@@ -83,8 +83,8 @@ class Status:
 
 
 @dataclass(frozen=True, slots=True)
-class Workers:
-    """Coordinator to servers: who may push, newcomers included. Replaces what was told before."""
+class MayPush:
+    """Coordinator to servers: these workers may push, newcomers included. Replaces what was told before."""
 
     workers: Processes
 
@@ -159,4 +159,4 @@ class Ended:
 
 
 ToCoordinator: TypeAlias = Join | Suspect | Waiting | Status | Ready | Leave | AskLeave
-FromCoordinator: TypeAlias = Freeze | Workers | Resume | Enter | LeaveAsked | Finish | Refused | Ended
+FromCoordinator: TypeAlias = Freeze | MayPush | Resume | Enter | LeaveAsked | Finish | Refused | Ended

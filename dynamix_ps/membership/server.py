@@ -10,7 +10,7 @@ from collections.abc import Collection
 from typing import TypeAlias
 
 from dynamix_ps.membership.effects import GoAway, Tell, suspicion
-from dynamix_ps.membership.messages import FromCoordinator, Process, Processes, Refused, Workers
+from dynamix_ps.membership.messages import FromCoordinator, MayPush, Process, Processes, Refused
 
 Effects: TypeAlias = list[Tell | GoAway]
 
@@ -24,7 +24,7 @@ class Server:
     def on_message(self, message: FromCoordinator) -> Effects:
         """All connections that had ended before it came are told before: it may name newcomers in their slots."""
         match message:
-            case Workers(workers):
+            case MayPush(workers):
                 self._workers = workers
             case Refused(_, reason):
                 return [GoAway(reason)]

@@ -7,8 +7,8 @@ round has the same number and the same buffers on all of them. When a worker or 
     2. calls `resume` on these workers, with a new generation and T, their number, and the lost servers
 
 The workers then finish round T with the gradients they have: workers at T send them again, and workers at T-1 receive
-their last sums first. The remaining servers sum round T over the remaining workers, for all of them. A server knows nothing
-of a change: with the first push of a new generation it drops what it has of older ones, and ignores what still comes.
+their last sums first. The remaining servers sum round T over the remaining workers, for all of them. Nobody tells them:
+with the first push of a new generation a server drops what it has of older ones, and ignores what still comes.
 
 A lost server may take a sum of T-1 with it that a worker at T-1 lacks. For such a worker `unanswered` continues to name
 this server.

@@ -18,6 +18,7 @@ from dynamix_ps.membership.messages import (
     Join,
     Leave,
     LeaveAsked,
+    MayPush,
     Process,
     Ready,
     Refused,
@@ -26,7 +27,6 @@ from dynamix_ps.membership.messages import (
     Suspect,
     ToCoordinator,
     Waiting,
-    Workers,
 )
 from dynamix_ps.rpc import arbitrator_pb2 as pb
 from dynamix_ps.rpc.membership_codec import (
@@ -55,7 +55,7 @@ SAID: tuple[FromCoordinator, ...] = (
     Freeze(3),
     LeaveAsked(1),
     Finish("2 workers are left"),
-    Workers(frozenset({WORKER})),
+    MayPush(frozenset({WORKER})),
     Resume(3, 812, frozenset({WORKER})),
     Resume(3, 812, BOTH, frozenset({WORKER}), BOTH, (Entry(1, WORKER), Entry(2, SERVER))),
     Enter(Entry(7, WORKER)),

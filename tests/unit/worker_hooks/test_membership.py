@@ -32,11 +32,11 @@ from dynamix_ps.membership.messages import (
     Freeze,
     Leave,
     LeaveAsked,
+    MayPush,
     Process,
     Ready,
     Resume,
     Suspect,
-    Workers,
 )
 from dynamix_ps.rpc.access import ArbitratorAccess
 from dynamix_ps.rpc.member import Member
@@ -326,9 +326,9 @@ def test_a_server_names_the_worker_whose_connection_it_was() -> None:
     """A newcomer in the place of that worker may be told of before the closed connection is looked at."""
     plane, lost, there = Plane(), worker(2), worker(2, "second")
     member = ServerMember(NOWHERE, server(0), plane)
-    member._act(Workers(frozenset({lost})))
+    member._act(MayPush(frozenset({lost})))
     plane.losses.put(PeerFailure("worker", 2))
-    member._act(Workers(frozenset({there})))
+    member._act(MayPush(frozenset({there})))
     assert member._member._kept == [Suspect(lost)]
 
 
