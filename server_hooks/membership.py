@@ -26,7 +26,7 @@ from dynamix_ps.rpc.member import Member
 
 
 class ServerMember:
-    """Keeps the sums of a server in step with the members of the job.
+    """Says whom this server cannot reach, and ends it when the others go on without it.
 
     Args:
         process: this server.

@@ -9,9 +9,11 @@
 // the sum is written there.
 //
 // Where workers may be lost (elastic_exchange.h), a sum has the contributions of one generation of members. Those who
-// are left make the round in flight anew. Its first contribution drops what is there of older generations, and what
-// arrives late of these is ignored. All rounds before it are complete on somebody, and so in this table. Answers that were given are never withdrawn: they stay in use until they have left, so a
-// worker that is behind gets them, and whoever makes that round anew knows by their generation that they are void.
+// are left make the round in flight anew. Somebody has completed the round before it, so all sums of that one are
+// made: what is open here is of the round in flight. The first contribution of a newer generation drops all of it, and
+// what still arrives of older ones is ignored. So nobody has to tell a server of a change. Answers that were given are
+// never withdrawn: they stay in use until they have left, so a worker that is behind gets them, and whoever makes that
+// round anew knows by their generation that they are void.
 //
 // A worker whose host or network is gone closes no connection. Silent finds it: others wait for it, and it does not
 // answer. The van's thread of a worker answers, whatever its program is busy with.
@@ -185,14 +187,11 @@ class RoundTable : public ps::PieceReceiver {
       if (sum.total) pool_.Return(sum.total, sum.size);
       sum.total = nullptr;
       sum.pushers.clear();
-      if (sum.round > head.round) TakeBack(sum, head.round);
+      if (sum.round > head.round) {  // what the code of this round has left out does not count
+        sum.errors.swap(sum.before);
+        sum.round = head.round;
+      }
     }
-  }
-
-  // The last round is made anew, and what its code has left out does not count.
-  static void TakeBack(Sum& sum, uint64_t round) {
-    sum.errors.swap(sum.before);
-    sum.round = round;
   }
 
   // The sum that the contribution belongs to; null: to none any more.

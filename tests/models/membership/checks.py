@@ -3,7 +3,7 @@
 After each round of each worker
 
     contributors of a round, and so the state after it, are the same on all who are members or have left
-    nobody completes a round of a generation that is fenced
+    nobody completes a round that a newer generation makes anew
     each sample is taken once per epoch
 
 whenever a process is lost or ends, that it was gone, cut off, or could not go on, and that this is found out; and at
@@ -44,7 +44,7 @@ class Checks:
 
     # Rounds.
 
-    def fence(self, worker: WorkerProcess) -> None:
+    def complete(self, worker: WorkerProcess) -> None:
         """A round is complete."""
         process, members = worker.core.known.own, self._world.coordinator.members
         if process in members.gone:
@@ -52,7 +52,7 @@ class Checks:
         newest = Decided(members.generation, members.first_round)
         number = worker.trainer.round
         if newest in self._world.disk and number >= members.first_round and worker.core.generation < members.generation:
-            raise Violation(f"{process} completes round {number} in generation {worker.core.generation}: it is fenced")
+            raise Violation(f"{process} completes round {number} in generation {worker.core.generation}: made anew")
 
     def step(self, worker: WorkerProcess) -> None:
         """The step of a round is made."""

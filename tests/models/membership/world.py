@@ -179,7 +179,7 @@ class World:
         was, entered_at = trainer.phase, trainer.entered_at
         worker.act()
         if was is Phase.WAIT and trainer.phase is Phase.SUMMED:
-            self.checks.fence(worker)
+            self.checks.complete(worker)
         elif was is Phase.SUMMED and trainer.phase is Phase.LEARNT:
             self.counts.followed += trainer.follows
             if not trainer.follows:

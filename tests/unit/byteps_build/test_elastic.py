@@ -136,7 +136,7 @@ def test_a_rule_that_the_reference_breaks_is_found(
     ("text", "instead"),
     [
         ("", ""),
-        ("      if (sum.round > head.round) TakeBack(sum, head.round);\n", ""),
+        ("sum.errors.swap(sum.before);", ""),
         ("    ++sum.round;\n", ""),
         ("    if (elastic_) sum.before = sum.errors;\n", "    if (elastic_ && codec) sum.before = sum.errors;\n"),
     ],
