@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dynamix_ps.comm.byteps.elastic import ElasticServer
 from dynamix_ps.comm.elastic_job import is_elastic
 from dynamix_ps.comm.peer_watch import PeerWatch
-from dynamix_ps.comm.plane import PeerFailure, ServerPlane
+from dynamix_ps.comm.plane import PeerFailure, Plane
 from dynamix_ps.config import variables
 from dynamix_ps.config.load import load_config
 from dynamix_ps.errors import PeerLostError, UsageError
@@ -26,7 +26,7 @@ from dynamix_ps.rpc.member import Member
 
 
 class ServerMember:
-    """Keeps the sums of a server in step with the members of the job.
+    """Says whom this server cannot reach, and ends it when the others go on without it.
 
     Args:
         process: this server.
@@ -38,12 +38,12 @@ class ServerMember:
         self,
         access: ArbitratorAccess,
         process: Process,
-        plane: ServerPlane,
+        plane: Plane,
         replaced: Callable[[str], None] | None = None,
     ) -> None:
         self._plane, self._lease_s = plane, access.timeouts.lease_s
         self._replaced = replaced or _end
-        self._server = Server(plane)
+        self._server = Server()
         self._is_closing = False
         self._member = Member(access, process, self._act)
         self._watch = PeerWatch(plane, self._lease_s, self._closed, self._look)

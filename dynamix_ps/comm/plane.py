@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
-from dynamix_ps.membership.sums import ServerSums, WorkerSums
+from dynamix_ps.membership.sums import WorkerSums
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +27,7 @@ class PeerFailure:
 
 
 class Plane(Protocol):
-    """What workers and servers have in common."""
+    """The sums of a server, and what workers have in common with it."""
 
     def next_loss(self, timeout_s: float) -> PeerFailure | None:
         """The next role that this one has lost; None: there is none within `timeout_s`. Sleeps without the GIL."""
@@ -60,7 +60,3 @@ class WorkerPlane(Plane, WorkerSums, Protocol):
         Returns whether no other worker needs it. Waits a few seconds at most.
         """
         ...
-
-
-class ServerPlane(Plane, ServerSums, Protocol):
-    """The sums of a server."""

@@ -1,8 +1,7 @@
-"""One change of generation: first all workers name their round, then all servers confirm the fence. Pure."""
+"""One change of generation: all workers name their round. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from dataclasses import dataclass, field
 
 from dynamix_ps.membership.messages import Process, Processes
@@ -14,16 +13,11 @@ class Change:
 
     asked: set[Process]
     statuses: dict[Process, int | None] = field(default_factory=dict)
-    first_round: int | None = None  # None while workers are asked
-    fenced: set[Process] = field(default_factory=set)
 
     @property
-    def asking(self) -> bool:
-        return self.first_round is None
-
-    def awaited(self, servers: Collection[Process]) -> set[Process]:
+    def awaited(self) -> set[Process]:
         """Whose answer is missing."""
-        return self.asked - self.statuses.keys() if self.asking else set(servers) - self.fenced
+        return self.asked - self.statuses.keys()
 
     def forget(self, process: Process) -> None:
         """It has left."""

@@ -2,8 +2,7 @@
 
     gathering   until all that the job starts with have joined
     asking      all workers are told to freeze, and name their first incomplete round
-    fencing     T is the largest of them; servers drop sums of T and later, and refuse older pushes of them
-    steady      workers have been told to resume
+    steady      workers have been told to resume, and make anew T, the largest of these rounds
 
 A confirmed loss leads to asking from wherever it is, with a new generation, and so does a restart. Entering and leaving
 do not: workers vote on them in the sums, and the coordinator only offers entries and takes note of who has left.
@@ -19,13 +18,12 @@ from dynamix_ps.membership.messages import (
     AskLeave,
     Ended,
     Enter,
-    Entry,
-    Fenced,
     Freeze,
     FromCoordinator,
     Join,
     Leave,
     LeaveAsked,
+    MayPush,
     Process,
     Ready,
     Refused,
@@ -63,10 +61,8 @@ class Coordinator(Generations):
             case Waiting(processes):
                 self._suspicions.waits(sender, processes & (self.members.workers | self.members.servers))
             case Status(generation, first_incomplete):
-                if self.change and self.change.asking and generation == self.members.generation:
+                if self.change and generation == self.members.generation:
                     self.change.statuses[sender] = first_incomplete
-            case Fenced(generation):
-                self._fenced(sender, generation)
             case Ready():
                 self._with_state.add(sender)
             case Leave():
@@ -76,10 +72,10 @@ class Coordinator(Generations):
         return self._settle(now_s)
 
     def _suspect(self, suspect: Process, sender: Process, now_s: float) -> None:
-        """Where the sender knows the slot alone, it means the process that is there now."""
+        """Who knows the slot alone has heard of no members yet: it means the process that the job began with."""
         there = self.members.of_role(suspect)
-        named = [one for one in there if one == suspect or (not suspect.incarnation and one.slot == suspect.slot)]
-        for process in named[:1]:
+        by_slot = there & (self.members.founders or there) if not suspect.incarnation else frozenset()
+        for process in [one for one in there if one == suspect or (one in by_slot and one.slot == suspect.slot)]:
             self._suspicions.closed(process, sender, now_s)
 
     def heard(self, process: Process, now_s: float) -> None:
@@ -106,23 +102,19 @@ class Coordinator(Generations):
             self._lose(other, f"{process} has taken its place")
         if not members.founded:
             return self._found()
-        if process.role == "server":
-            if self.change is None or not self.change.asking:
-                self._fence(process)
-            return None
-        entry = self._offer(process)
+        self._tell_servers({process} if process.role == "server" else members.servers)
         if self.change is None:
-            self._send(process, self._resume_now())
-            self._announce(entry, members.workers - {process})
-        if self.change is None or not self.change.asking:
-            for server in sorted(members.servers):
-                self._fence(server)  # so that it knows for whom it may have to wait
+            if process.role == "worker":
+                self._send(process, self._resume_now())
+            for worker in sorted(members.workers - {process}):
+                self._send(worker, Enter(members.entries[-1]))
         return None
 
     def _found(self) -> None:
         members, settings = self.members, self.settings
         if len(members.workers) >= settings.workers and len(members.servers) >= settings.servers:
             self._record(Founded())
+            self._tell_servers(members.servers)
             self._begin_change()
 
     def _repeat(self, process: Process) -> None:
@@ -131,22 +123,18 @@ class Coordinator(Generations):
             self._send(process, self.finish)
         self._repeat_request(process)
         if process.role == "server":
-            if self.members.founded and (self.change is None or not self.change.asking):
-                self._fence(process)
+            if self.members.founded:
+                self._tell_servers({process})
         elif self.change is None:
             if self.members.founded:
                 self._send(process, self._resume_now())
         elif process in self.change.asked:
             self._send(process, Freeze(self.members.generation))
 
-    def _fenced(self, server: Process, generation: int) -> None:
-        members = self.members
-        if generation != members.generation or server not in members.servers:
-            return
-        if self.change and not self.change.asking:
-            self.change.fenced.add(server)
-        elif self.change is None and server in self._not_offered():
-            self._announce(self._offer(server), members.workers)
+    def _tell_servers(self, servers: Iterable[Process]) -> None:
+        """Whose pushes they may have to wait for."""
+        for server in sorted(servers):
+            self._send(server, MayPush(frozenset(self.members.workers)))
 
     def _leave(self, worker: Process) -> None:
         self._suspicions.forget(worker)
@@ -165,10 +153,6 @@ class Coordinator(Generations):
     def _repeat_request(self, process: Process) -> None:
         if (number := self._asked_to_leave.get(process)) is not None:
             self._send(process, LeaveAsked(number))
-
-    def _announce(self, entry: Entry, workers: Iterable[Process]) -> None:
-        for worker in sorted(workers):
-            self._send(worker, Enter(entry))
 
     def _refusal(self, process: Process) -> FromCoordinator:
         if self.members.finished:

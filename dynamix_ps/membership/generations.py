@@ -7,12 +7,10 @@ from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass, field
 
 from dynamix_ps.membership.change import Change
-from dynamix_ps.membership.journal import Began, Decided, Finished, Lost, Members, Offered, Record
+from dynamix_ps.membership.journal import Began, Decided, Finished, Lost, Members, Record
 from dynamix_ps.membership.losses import Suspicions
 from dynamix_ps.membership.messages import (
     Ended,
-    Entry,
-    Fence,
     Finish,
     Freeze,
     FromCoordinator,
@@ -67,17 +65,15 @@ class Generations:
             lost := self._suspicions.confirmed(now_s, self._awaited(), self._irreplaceable())
         ):
             self._lose(*lost)
-        if self.change and self.change.asking and not self._awaited():
+        if self.change and not self._awaited():
             self._decide(self.change, now_s)
-        if self.change and not self.change.asking and not self._awaited():
-            self._complete()
         if self.members.founded and not (self.change or self.members.finished or self.training):
             self._end("all workers that had the state of the training have left")
         output, self._output = self._output, Output()
         return output
 
     def _awaited(self) -> set[Process]:
-        return self.change.awaited(self.members.servers) if self.change else set()
+        return self.change.awaited if self.change else set()
 
     def _irreplaceable(self) -> Set[Process]:
         """The last server: nobody has its keys, so the others wait until it is back."""
@@ -105,17 +101,13 @@ class Generations:
         if self._is_short(now_s) and not self._give_up(now_s):
             return None
         self._with_state = set(rounds)
-        change.first_round = self._round_to_make_anew(rounds)
-        self._record(Decided(members.generation, change.first_round))
-        self._resume = Resume(
-            members.generation,
-            change.first_round,
-            frozenset(),
-            frozenset(change.asked - rounds.keys()),
-            members.founders,
-        )
-        for server in sorted(members.servers):
-            self._fence(server)
+        first_round = self._round_to_make_anew(rounds)
+        self._record(Decided(members.generation, first_round))
+        without_state = frozenset(change.asked - rounds.keys())
+        self._resume = Resume(members.generation, first_round, frozenset(), without_state, members.founders)
+        self.change = None
+        for worker in sorted(members.workers):
+            self._send(worker, self._resume_now())
         return None
 
     @property
@@ -157,33 +149,10 @@ class Generations:
         """Somebody has completed the round before it, so all its parts have arrived; nobody has completed this one."""
         return max(rounds.values())
 
-    def _complete(self) -> None:
-        self.change = None
-        for server in sorted(self._not_offered()):  # they came in the change
-            self._offer(server)
-        for worker in sorted(self.members.workers):
-            self._send(worker, self._resume_now())
-
-    def _not_offered(self) -> Processes:
-        """Servers on which workers have not been asked to vote. Those of round 0 have keys without."""
-        members = self.members
-        offered = {entry.process for entry in members.entries}
-        return frozenset(members.servers - members.founders - offered)
-
-    def _offer(self, process: Process) -> Entry:
-        entry = Entry(self.members.version + 1, process)
-        self._record(Offered(entry))
-        return entry
-
     def _resume_now(self) -> Resume:
         """The last decision, with what is known now about who has left and who may enter."""
         members = self.members
         return dataclasses.replace(self._resume, gone=frozenset(members.gone), entries=tuple(members.entries))
-
-    def _fence(self, server: Process) -> None:
-        members = self.members
-        gone, workers = frozenset(members.gone), frozenset(members.workers)
-        self._send(server, Fence(members.generation, members.first_round, gone, workers))
 
     def _end(self, reason: str) -> None:
         self._record(Finished(reason))

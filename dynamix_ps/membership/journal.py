@@ -16,7 +16,7 @@ from dynamix_ps.membership.messages import Entry, Process, Processes
 
 @dataclass(frozen=True, slots=True)
 class Joined:
-    """A process has sent `Join` for the first time."""
+    """A process has sent `Join` for the first time. After `Founded`, workers vote on it, as the next entry."""
 
     process: Process
 
@@ -24,13 +24,6 @@ class Joined:
 @dataclass(frozen=True, slots=True)
 class Founded:
     """All that the job starts with are here; those who have joined are the members of round 0."""
-
-
-@dataclass(frozen=True, slots=True)
-class Offered:
-    """Workers vote on this entry."""
-
-    entry: Entry
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +59,7 @@ class Finished:
     reason: str
 
 
-Record: TypeAlias = Joined | Founded | Offered | Lost | Left | Began | Decided | Finished
+Record: TypeAlias = Joined | Founded | Lost | Left | Began | Decided | Finished
 _KINDS: Mapping[str, type[Record]] = {kind.__name__.lower(): kind for kind in get_args(Record)}
 
 
@@ -79,7 +72,6 @@ class Members:
         self.founders: Processes = frozenset()  # workers and servers of round 0
         self.gone: set[Process] = set()
         self.entries: list[Entry] = []  # ever: all workers must hold the same, whoever is gone since
-        self.version = 0
         self.generation = 0
         self.first_round = 0
         self.founded = False
@@ -92,11 +84,10 @@ class Members:
         match record:
             case Joined(process):
                 self.of_role(process).add(process)
+                if self.founded:
+                    self.entries.append(Entry(len(self.entries) + 1, process))
             case Founded():
                 self.founded, self.founders = True, frozenset(self.workers | self.servers)
-            case Offered(entry):
-                self.entries.append(entry)
-                self.version = entry.version
             case Lost(process) | Left(process):
                 self.of_role(process).discard(process)
                 self.gone.add(process)

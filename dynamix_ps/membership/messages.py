@@ -83,23 +83,10 @@ class Status:
 
 
 @dataclass(frozen=True, slots=True)
-class Fence:
-    """Coordinator to servers: drop sums of rounds >= T, refuse older pushes of them and everything of who is gone.
+class MayPush:
+    """Coordinator to servers: these workers may push, newcomers included. Replaces what was told before."""
 
-    Sent again in the same generation, it only tells who has come and who has left.
-    """
-
-    generation: int
-    first_round: int
-    gone: Processes
-    workers: Processes  # who may push, newcomers included
-
-
-@dataclass(frozen=True, slots=True)
-class Fenced:
-    """Server to coordinator: done."""
-
-    generation: int
+    workers: Processes
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,5 +158,5 @@ class Ended:
     reason: str
 
 
-ToCoordinator: TypeAlias = Join | Suspect | Waiting | Status | Fenced | Ready | Leave | AskLeave
-FromCoordinator: TypeAlias = Freeze | Fence | Resume | Enter | LeaveAsked | Finish | Refused | Ended
+ToCoordinator: TypeAlias = Join | Suspect | Waiting | Status | Ready | Leave | AskLeave
+FromCoordinator: TypeAlias = Freeze | MayPush | Resume | Enter | LeaveAsked | Finish | Refused | Ended

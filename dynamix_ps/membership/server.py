@@ -1,7 +1,7 @@
 """What a server does in changes of membership. Pure: what happens goes in, what follows from it comes out.
 
-A server knows nothing of orderly changes: each push says how many make its sum. It only drops what a decision on losses
-makes void, and says who cannot be reached.
+A server needs no word of a change: each push says how many make its sum, and the first one of a newer generation makes
+void what is there of the older ones. It only says who cannot be reached.
 """
 
 from __future__ import annotations
@@ -10,8 +10,7 @@ from collections.abc import Collection
 from typing import TypeAlias
 
 from dynamix_ps.membership.effects import GoAway, Tell, suspicion
-from dynamix_ps.membership.messages import Fence, Fenced, FromCoordinator, Process, Processes, Refused
-from dynamix_ps.membership.sums import ServerSums
+from dynamix_ps.membership.messages import FromCoordinator, MayPush, Process, Processes, Refused
 
 Effects: TypeAlias = list[Tell | GoAway]
 
@@ -19,20 +18,14 @@ Effects: TypeAlias = list[Tell | GoAway]
 class Server:
     """Not thread safe."""
 
-    def __init__(self, sums: ServerSums) -> None:
-        self._sums = sums
-        self._generation = 0
-        self._workers: Processes = frozenset()  # that may push, by the newest fence
+    def __init__(self) -> None:
+        self._workers: Processes = frozenset()  # that may push
 
     def on_message(self, message: FromCoordinator) -> Effects:
         """All connections that had ended before it came are told before: it may name newcomers in their slots."""
         match message:
-            case Fence(generation, first_round):
-                self._workers = message.workers
-                if generation > self._generation:
-                    self._generation = generation
-                    self._sums.fence(generation, first_round)
-                return [Tell(Fenced(generation))]
+            case MayPush(workers):
+                self._workers = workers
             case Refused(_, reason):
                 return [GoAway(reason)]
         return []

@@ -67,11 +67,3 @@ class WorkerSums(Protocol):
         joiner does not have.
         """
         ...
-
-
-class ServerSums(Protocol):
-    """The sums of a server."""
-
-    def fence(self, generation: int, round_number: int) -> None:
-        """From `round_number` on, accept only `generation` and later ones. Drops all parts of these rounds."""
-        ...

@@ -14,7 +14,6 @@ from typing import Any, TypeAlias, get_args
 from dynamix_ps.bounded_json import built, value_in
 from dynamix_ps.membership.messages import (
     AskLeave,
-    Fenced,
     FromCoordinator,
     Join,
     Leave,
@@ -38,7 +37,7 @@ def _named(*kinds: type[Any]) -> _Kinds:
 
 _TOLD: Mapping[str, _Kinds] = {
     "worker": _named(Join, Suspect, Waiting, Status, Ready, Leave),
-    "server": _named(Join, Suspect, Waiting, Fenced),
+    "server": _named(Join, Suspect, Waiting),
     "launcher": _named(Suspect, AskLeave),
 }
 _SAID = _named(*get_args(FromCoordinator))

@@ -6,9 +6,9 @@
 // round only when all have pushed it, which each does only when it has completed the round before. So at any moment
 // the first rounds that workers have not completed differ by one at most.
 //
-// When a worker is lost, a coordinator freezes the others, takes as T the largest first incomplete round, has the
-// servers drop what they have of T (round_table.h), and lets the workers resume with a new generation. Who is at T
-// sends again what it had pushed of it, and the sum is that of the new members. Who is at T-1 only waits: somebody has
+// When a worker is lost, a coordinator freezes the others, takes as T the largest first incomplete round, and lets the
+// workers resume with a new generation. Who is at T sends again what it had pushed of it. Servers drop what they have of
+// older generations (round_table.h), and the sum is that of the new members. Who is at T-1 only waits: somebody has
 // completed T-1, so all of its sums are complete, and their answers are on their way, whoever is lost.
 //
 // For that, values stay as they were pushed until their round is complete: the sum goes to another place. A sum in

@@ -12,9 +12,6 @@ namespace server {
 
 extern "C" {
 
-// See RoundTable::Fence.
-void byteps_server_fence(uint64_t generation, uint64_t round) { RoundTable::Instance().Fence(generation, round); }
-
 // The next role whose connection has ended: its kind, and in `rank` which one; -1: none within `timeout_s`.
 int byteps_server_next_loss(double timeout_s, int* rank) { return ps::Losses::Instance().Next(timeout_s, rank); }
 

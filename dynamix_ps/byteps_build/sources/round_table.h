@@ -9,9 +9,11 @@
 // the sum is written there.
 //
 // Where workers may be lost (elastic_exchange.h), a sum has the contributions of one generation of members. Those who
-// are left make the round in flight anew: Fence drops what is there of it, and what arrives late of an older
-// generation is ignored. Answers that were given are never withdrawn: they stay in use until they have left, so a
-// worker that is behind gets them, and whoever makes that round anew knows by their generation that they are void.
+// are left make the round in flight anew. Somebody has completed the round before it, so all sums of that one are
+// made: what is open here is of the round in flight. The first contribution of a newer generation drops all of it, and
+// what still arrives of older ones is ignored. So nobody has to tell a server of a change. Answers that were given are
+// never withdrawn: they stay in use until they have left, so a worker that is behind gets them, and whoever makes that
+// round anew knows by their generation that they are void.
 //
 // A worker whose host or network is gone closes no connection. Silent finds it: others wait for it, and it does not
 // answer. The van's thread of a worker answers, whatever its program is busy with.
@@ -82,23 +84,6 @@ class RoundTable : public ps::PieceReceiver {
 
   RoundTable()
       : returns_early_(ps::GetEnv("BYTEPS_SERVER_PARITY", 1) == 0), elastic_(ps::GetEnv("DYNAMIX_ELASTIC", 0) != 0) {}
-
-  // Of rounds from `round` on, only contributions of this generation and of later ones count from now on. Any thread.
-  void Fence(uint64_t generation, uint64_t round) {
-    std::lock_guard<std::mutex> lock(mu_);
-    auto covered = [&](const std::pair<uint64_t, uint64_t>& older) {
-      return older.first <= generation && older.second >= round;
-    };
-    fences_.erase(std::remove_if(fences_.begin(), fences_.end(), covered), fences_.end());
-    fences_.emplace_back(generation, round);
-    for (auto& one : sums_) {
-      Sum& sum = one.second;
-      if (sum.generation < generation && sum.round >= round) {
-        Drop(sum);
-        if (sum.round > round) TakeBack(sum, round);
-      }
-    }
-  }
 
   // Workers, by rank, whose contributions to open sums are missing and of which nothing has come for `quiet_s`, though
   // they were asked. Only where nobody contributes meanwhile: a worker that is slow is not silent. Any thread; to be
@@ -185,7 +170,6 @@ class RoundTable : public ps::PieceReceiver {
   // The round of one piece that is open.
   struct Sum {
     uint64_t round = 0;  // the number that workers give it; a piece is not in every round of its buffer
-    uint64_t generation = 0;
     uint64_t size = 0;
     uint32_t contributions = 0;
     uint8_t type = 0;
@@ -195,39 +179,27 @@ class RoundTable : public ps::PieceReceiver {
     std::vector<float> before;  // the same, before the last round that was finished; where rounds are made anew
   };
 
-  // Whether a contribution is of members, or of a round, that others have followed.
-  bool IsVoid(const ps::PieceHead& head, const Sum& sum) const {
-    for (auto& fence : fences_) {
-      if (head.generation < fence.first && head.round >= fence.second) return true;
+  // The first contribution of new members, to the round that they make anew.
+  void Follow(const ps::PieceHead& head) {
+    generation_ = head.generation;
+    for (auto& one : sums_) {
+      Sum& sum = one.second;
+      if (sum.total) pool_.Return(sum.total, sum.size);
+      sum.total = nullptr;
+      sum.pushers.clear();
+      if (sum.round > head.round) {  // what the code of this round has left out does not count
+        sum.errors.swap(sum.before);
+        sum.round = head.round;
+      }
     }
-    return head.generation < sum.generation || (head.generation == sum.generation && head.round < sum.round);
-  }
-
-  // The memory returns to the pool.
-  void Drop(Sum& sum) {
-    if (sum.total) pool_.Return(sum.total, sum.size);
-    sum.total = nullptr;
-    sum.pushers.clear();
-  }
-
-  // The last round is made anew, and what its code has left out does not count.
-  static void TakeBack(Sum& sum, uint64_t round) {
-    sum.errors.swap(sum.before);
-    sum.round = round;
   }
 
   // The sum that the contribution belongs to; null: to none any more.
   Sum* Open(int sender, const ps::PieceHead& head) {
+    if (head.generation < generation_) return nullptr;
+    if (head.generation > generation_) Follow(head);
+    if (elastic_) contributed_s_ = NowS();
     Sum& sum = sums_[head.key];
-    if (elastic_) {
-      if (IsVoid(head, sum)) return nullptr;
-      contributed_s_ = NowS();
-      if (head.generation > sum.generation) {
-        Drop(sum);
-        sum.generation = head.generation;
-        sum.round = head.round;
-      }
-    }
     if (sum.pushers.empty()) {
       CHECK_GE(head.round, sum.round) << "node " << sender << " pushes piece " << head.key << " of a past round";
       sum.round = head.round;
@@ -325,7 +297,7 @@ class RoundTable : public ps::PieceReceiver {
       answer.wire = one.wire;
       answer.key = last.key;
       answer.round = sum.round;
-      answer.generation = sum.generation;
+      answer.generation = generation_;
       answer.size = sum.size;
       answer.skip = one.skip;
       answer.bytes = one.place ? 0 : wire::BytesOf(answer);
@@ -385,7 +357,7 @@ class RoundTable : public ps::PieceReceiver {
   const bool elastic_;        // workers may be lost while the others go on
   std::mutex mu_;             // of all below but the pool, which memory returns to from elsewhere
   PiecePool pool_;
-  std::vector<std::pair<uint64_t, uint64_t>> fences_;  // generation and round
+  uint64_t generation_ = 0;  // of the newest contribution
   double contributed_s_ = 0, looked_s_ = 0;     // of the last contribution, and of the last call of Silent
   std::unordered_map<int, double> answered_s_;  // to its questions, by node
   std::unordered_map<uint64_t, Sum> sums_;

@@ -13,7 +13,7 @@ from __future__ import annotations
 import ctypes
 import importlib.util
 from collections.abc import Callable, Collection, Mapping
-from ctypes import POINTER, byref, c_double, c_int, c_int32, c_uint64
+from ctypes import POINTER, byref, c_double, c_int, c_int32
 from pathlib import Path
 
 import numpy as np
@@ -111,7 +111,7 @@ class ElasticWorker:
 
 
 class ElasticServer:
-    """A `ServerPlane`: the sums of the server in this process. Create it before serving.
+    """A `Plane`: the sums of the server in this process. Create it before serving.
 
     In the process of a scheduler, `next_loss` returns the losses of the scheduler.
     """
@@ -119,16 +119,10 @@ class ElasticServer:
     def __init__(self) -> None:
         """Raises EnvironmentNotReady if BytePS is not installed."""
         library = ctypes.CDLL(str(_server_library()))
-        self._fence = library.byteps_server_fence
-        self._fence.restype, self._fence.argtypes = None, (c_uint64, c_uint64)
         self._silent = library.byteps_server_silent
         self._silent.restype, self._silent.argtypes = c_int, (c_double, POINTER(c_int32), c_int)
         self._next_loss = library.byteps_server_next_loss
         self._next_loss.restype, self._next_loss.argtypes = c_int, (c_double, POINTER(c_int))
-
-    def fence(self, generation: int, round_number: int) -> None:
-        """Late parts of older generations are ignored. Sums of earlier rounds stay."""
-        self._fence(generation, round_number)
 
     def silent(self, quiet_s: float) -> frozenset[int]:
         """The transport of a worker answers, even while its program is busy."""

@@ -44,9 +44,6 @@ def serve(environment: dict[str, str], pipe: Connection) -> None:
                 match pipe.recv():
                     case "silent", quiet_s:
                         pipe.send(("silent", server.silent(quiet_s)))
-                    case generation, first:
-                        server.fence(generation, first)
-                        pipe.send(("fenced", generation))
 
     for thread in (tell, obey):
         threading.Thread(target=thread, daemon=True).start()
@@ -248,9 +245,6 @@ class Job:
     def _go_on(self, left: list[int]) -> None:
         self._generation += 1
         first = max(status.first_incomplete for status in self.tell(left, "freeze"))
-        for name in self._servers_left():
-            self._pipes[name].send((self._generation, first))
-            assert self._next(name) == ("fenced", self._generation)
         self.tell(left, "resume", self._generation, first, len(left), self._lost_servers)
 
     def admit(self, rank: int, others: list[int]) -> None:
@@ -270,9 +264,6 @@ class Job:
 
     def admit_server(self, number: int, workers: list[int]) -> None:
         """The late server has keys from the coming round on."""
-        (first,) = {status.first_incomplete for status in self.tell(workers, "status")}
-        self._pipes[f"server-{number}"].send((self._generation, first))
-        assert self._next(f"server-{number}") == ("fenced", self._generation)
         limit_s = time.monotonic() + PATIENCE_S
         while not all(self.tell(workers, "answers", number, 1.0)):
             assert time.monotonic() < limit_s, f"server {number} does not answer"

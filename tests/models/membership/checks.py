@@ -3,7 +3,7 @@
 After each round of each worker
 
     contributors of a round, and so the state after it, are the same on all who are members or have left
-    nobody completes a round of a generation that is fenced
+    nobody completes a round that a newer generation makes anew
     each sample is taken once per epoch
 
 whenever a process is lost or ends, that it was gone, cut off, or could not go on, and that this is found out; and at
@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from dynamix_ps.membership.journal import Decided, Lost, Offered, Record
+from dynamix_ps.membership.journal import Decided, Joined, Lost, Record
 from dynamix_ps.membership.messages import Process, Suspect
 from tests.models.membership.job import WAIT_S
 from tests.models.membership.pieces import Answer
@@ -44,7 +44,7 @@ class Checks:
 
     # Rounds.
 
-    def fence(self, worker: WorkerProcess) -> None:
+    def complete(self, worker: WorkerProcess) -> None:
         """A round is complete."""
         process, members = worker.core.known.own, self._world.coordinator.members
         if process in members.gone:
@@ -52,7 +52,7 @@ class Checks:
         newest = Decided(members.generation, members.first_round)
         number = worker.trainer.round
         if newest in self._world.disk and number >= members.first_round and worker.core.generation < members.generation:
-            raise Violation(f"{process} completes round {number} in generation {worker.core.generation}: it is fenced")
+            raise Violation(f"{process} completes round {number} in generation {worker.core.generation}: made anew")
 
     def step(self, worker: WorkerProcess) -> None:
         """The step of a round is made."""
@@ -102,8 +102,8 @@ class Checks:
     def record(self, record: Record) -> None:
         """Only who is gone, or was cut off, is lost. A newcomer may be where nobody can reach it."""
         world = self._world
-        if isinstance(record, Offered) and record.entry.process in [one.process for one in world.offered]:
-            raise Violation(f"{record.entry.process} is offered twice")
+        if isinstance(record, Joined) and record in world.disk:
+            raise Violation(f"{record.process} is offered twice")
         if isinstance(record, Decided) and len(world.coordinator.members.workers) < world.job.least:
             since_s = world.coordinator.short_since_s
             if since_s is None or world.now_s - since_s < WAIT_S:

@@ -9,7 +9,7 @@ from itertools import combinations
 from typing import Any
 
 from dynamix_ps.membership.generations import Output
-from dynamix_ps.membership.messages import Fence, Freeze, Process, Resume
+from dynamix_ps.membership.messages import Freeze, MayPush, Process, Resume
 from tests.models.membership.faults import disturbances
 from tests.models.membership.job import Job
 from tests.models.membership.pieces import Answer
@@ -212,7 +212,7 @@ class PointSet:
 _WORKERS = tuple(
     _worker_point(slot, name, reached) for slot in (0, 1) for name, reached in {**_IN_ROUND, **_IN_CHANGE}.items()
 )
-_COORDINATOR = tuple(_coordinator_point(kind, sent) for kind in (Freeze, Fence, Resume) for sent in range(4))
+_COORDINATOR = tuple(_coordinator_point(kind, sent) for kind in (Freeze, MayPush, Resume) for sent in range(4))
 _NEWCOMER = tuple(
     _newcomer_point(name, reached, who)
     for name, reached in _ENTERING.items()

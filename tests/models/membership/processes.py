@@ -173,7 +173,7 @@ class ServerProcess:
     """A server. `connected`: the worker at the other end of the connection to the worker in a slot."""
 
     def __init__(self, own: Process, table: RoundTable, send: Send, connected: Callable[[int], Process | None]) -> None:
-        self.own, self.table, self.core = own, table, Server(table)
+        self.own, self.table, self.core = own, table, Server()
         self.stream = Stream(send)
         self.over = ""
         self._send, self._connected = send, connected

@@ -155,10 +155,6 @@ class _RecordedTable(RoundTable):
         self._recorder.write(self._component, f"{event} {self._recorder.bit(push.value)}", effects)
         return answers
 
-    def fence(self, generation: int, round_number: int) -> None:
-        super().fence(generation, round_number)
-        self._recorder.write(self._component, f"fence {generation} {round_number}")
-
     def missing(self, workers: Collection[int]) -> frozenset[int]:
         found = super().missing(workers)
         self._recorder.write(self._component, f"missing {_words(sorted(workers))}", map(str, sorted(found)))

@@ -17,7 +17,6 @@ class _Sum:
     """The open round of one piece."""
 
     round: int = 0
-    generation: int = 0
     contributions: int = 0
     parts: dict[int, Value] = field(default_factory=dict)  # by sender
 
@@ -27,7 +26,7 @@ class RoundTable:
 
     def __init__(self) -> None:
         self._sums: dict[Key, _Sum] = {}
-        self._fences: list[tuple[int, int]] = []  # generation and round
+        self._generation = 0
 
     def push(self, sender: int, push: Push) -> list[tuple[int, Answer]]:
         """A piece arrives. Returns the answers if the sum is complete: the worker's number, and its answer.
@@ -35,41 +34,32 @@ class RoundTable:
         Raises:
             ProtocolError: the push contradicts the others of its sum.
         """
-        sum_ = self._sums.setdefault(push.key, _Sum())
-        if self._is_void(push, sum_):
+        if push.generation < self._generation:
             return []
-        if push.generation > sum_.generation:
-            sum_.parts.clear()
-            sum_.generation, sum_.round = push.generation, push.round
-        if not sum_.parts:
+        if push.generation > self._generation:
+            self._follow(push)
+        sum_ = self._sums.setdefault(push.key, _Sum())
+        if not sum_.parts and push.round >= sum_.round:
             sum_.round, sum_.contributions = push.round, push.contributions
         if (push.round, push.contributions) != (sum_.round, sum_.contributions) or sender in sum_.parts:
             raise ProtocolError(f"worker {sender} pushes {push}, and the sum is {sum_}")
         sum_.parts[sender] = push.value
         if len(sum_.parts) < sum_.contributions:
             return []
-        answer = Answer(push.key, sum_.round, sum_.generation, frozenset(sum_.parts.values()))
+        answer = Answer(push.key, sum_.round, self._generation, frozenset(sum_.parts.values()))
         receivers = sorted(sum_.parts)
         sum_.parts.clear()
         sum_.round += 1
         return [(receiver, answer) for receiver in receivers]
 
-    def fence(self, generation: int, round_number: int) -> None:
-        """From this round on, only contributions of this generation and of later ones count."""
-        self._fences = [older for older in self._fences if older[0] > generation or older[1] < round_number]
-        self._fences.append((generation, round_number))
+    def _follow(self, push: Push) -> None:
+        """The first push of a newer generation: what is there of older ones is made anew, from its round on."""
+        self._generation = push.generation
         for sum_ in self._sums.values():
-            if sum_.generation < generation and sum_.round >= round_number:
-                sum_.parts.clear()
-                sum_.round = round_number
+            sum_.parts.clear()
+            sum_.round = min(sum_.round, push.round)
 
     def missing(self, workers: Collection[int]) -> frozenset[int]:
         """Workers that have not contributed to a sum that another worker has contributed to."""
         begun = [sum_.parts for sum_ in self._sums.values() if sum_.parts]
         return frozenset(worker for worker in workers if any(worker not in parts for parts in begun))
-
-    def _is_void(self, push: Push, sum_: _Sum) -> bool:
-        """Whether others have followed the push's generation, or its round."""
-        if any(push.generation < generation and push.round >= first for generation, first in self._fences):
-            return True
-        return (push.generation, push.round) < (sum_.generation, sum_.round)

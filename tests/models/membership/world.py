@@ -9,8 +9,8 @@ from typing import Any
 from dynamix_ps.membership.coordinator import Coordinator
 from dynamix_ps.membership.effects import Tell, suspicion
 from dynamix_ps.membership.generations import MembershipSettings, Output
-from dynamix_ps.membership.journal import Decided, Left, Lost, Offered, Record, as_plain, from_plain
-from dynamix_ps.membership.messages import COORDINATOR, AskLeave, Entry, Join, Leave, Process, Waiting
+from dynamix_ps.membership.journal import Decided, Left, Lost, Record, as_plain, from_plain
+from dynamix_ps.membership.messages import COORDINATOR, AskLeave, Join, Leave, Process, Waiting
 from dynamix_ps.membership.ring_worker import Ring
 from dynamix_ps.membership.worker import Worker
 from tests.models.membership.checks import Checks
@@ -131,11 +131,6 @@ class World:
         return process not in self.dead and process in table and not table[process].over
 
     @property
-    def offered(self) -> list[Entry]:
-        """All that the disk knows."""
-        return [record.entry for record in self.disk if isinstance(record, Offered)]
-
-    @property
     def training(self) -> list[WorkerProcess]:
         """Workers that run, are in rounds, and are not given up by the coordinator."""
         gone = self.coordinator.members.gone
@@ -192,7 +187,7 @@ class World:
         was, entered_at = trainer.phase, trainer.entered_at
         worker.act()
         if was is Phase.WAIT and trainer.phase is Phase.SUMMED:
-            self.checks.fence(worker)
+            self.checks.complete(worker)
         elif was is Phase.SUMMED and trainer.phase is Phase.LEARNT:
             self.counts.followed += trainer.votes.follows
             if not trainer.votes.follows:

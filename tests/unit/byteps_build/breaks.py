@@ -7,9 +7,8 @@ _EXPECTS = (
     "    contributions_ = contributions;"
 )
 _SENT_AGAIN = "push.generation = generation_;\n      push.contributions = contributions_;"
-_FENCED = "Drop(sum);\n        if (sum.round > round) TakeBack(sum, round);"
-_NEWER = "Drop(sum);\n        sum.generation = head.generation;\n        sum.round = head.round;"
-_ANSWERS = "answer.round = sum.round;\n      answer.generation = sum.generation;"
+_DROPPED = "sum.total = nullptr;\n      sum.pushers.clear();"
+_ANSWERS = "answer.round = sum.round;\n      answer.generation = generation_;"
 
 BREAKS = {
     # elastic_exchange.h
@@ -68,20 +67,16 @@ BREAKS = {
     "cleared lanes remember what was sent": ("sent_.clear();", ""),
     "cleared lanes wait for a receipt": ("in_flight_ = 0;\n    asked_ = false;", "in_flight_ = 0;"),
     # round_table.h
-    "a fence leaves what is there": (_FENCED, ""),
-    "a fence drops every round": ("sum.generation < generation && sum.round >= round", "true"),
-    "a fence lets old pushes pass": ("head.generation < fence.first && head.round >= fence.second", "false"),
-    "an older fence counts no more": ("older.first <= generation && older.second >= round", "true"),
-    "a sum takes an older generation": ("head.generation < sum.generation", "false"),
-    "a sum takes an older round": ("(head.generation == sum.generation && head.round < sum.round)", "false"),
-    "a new generation adds to the sum of the old": (_NEWER, _NEWER.replace("Drop(sum);", "")),
-    "a sum keeps its generation": (_NEWER, _NEWER.replace("sum.generation = head.generation;", "")),
+    "an older generation counts": ("(head.generation < generation_)", "false"),
+    "a newer generation adds to the sums of the older": (_DROPPED, _DROPPED.replace("sum.pushers.clear();", "")),
+    "a round that is made anew is over": ("(sum.round > head.round)", "false"),
+    "a newer generation begins no round anew": ("if (head.generation > generation_) Follow(head);", ""),
+    "a table keeps its generation": ("generation_ = head.generation;", ""),
     "a sum expects what the one before did": ("sum.contributions = head.contributions;", ""),
     "a complete sum keeps its contributors": ("sum.pushers.clear();\n    sum.total = nullptr;", "sum.total = nullptr;"),
     "all get what one skips": ("answer.skip = one.skip;", "answer.skip = skip;"),
     "answers have no generation": (_ANSWERS, "answer.round = sum.round;"),
-    "answers have no round": (_ANSWERS, "answer.generation = sum.generation;"),
-    "a sum is not over": ("++sum.round;", ""),
+    "answers have no round": (_ANSWERS, "answer.generation = generation_;"),
     "zeros travel": ("memset(values, 0, head.skip);", ""),
     "memory returns before the answer has left": ("(returns_early_)", "true"),
     "all are missing": ("contributed[worker.first] == open", "false"),

@@ -87,9 +87,8 @@ def _of_table(rng: random.Random, recorder: Recorder, pieces: list[int]) -> list
     def go_on() -> None:
         at[1] += 1
 
-    def fence() -> None:
+    def begin() -> None:
         at[0] += 1
         at[1] = max(0, at[1] + rng.randint(-1, 1))
-        table.fence(at[0], at[1])
 
-    return [*[push] * 12, go_on, go_on, fence, lambda: table.missing(range(3))]
+    return [*[push] * 12, go_on, go_on, begin, lambda: table.missing(range(3))]

@@ -9,7 +9,7 @@ from dynamix_ps.membership.sums import SumProgress
 
 
 class NotedSums:
-    """Of a worker or server. `at`: its first incomplete round. `lacks`: servers that owe it an answer."""
+    """Of a worker. `at`: its first incomplete round. `lacks`: servers that owe it an answer."""
 
     def __init__(self, at: int = 5) -> None:
         self.at, self.lacks = at, frozenset[int]()
@@ -40,6 +40,3 @@ class NotedSums:
 
     def use_servers_without(self, lost_servers: Collection[int]) -> None:
         self.told.append(("use_servers_without", sorted(lost_servers)))
-
-    def fence(self, generation: int, round_number: int) -> None:
-        self.told.append(("fence", generation, round_number))

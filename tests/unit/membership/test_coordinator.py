@@ -10,8 +10,6 @@ from dynamix_ps.membership.journal import Decided, Finished, Joined, Lost
 from dynamix_ps.membership.messages import (
     AskLeave,
     Ended,
-    Fence,
-    Fenced,
     Finish,
     Freeze,
     Join,
@@ -43,10 +41,9 @@ def started(min_workers: int = 1, max_workers: int = 8) -> Coordinator:
 
 def decide(coordinator: Coordinator, rounds: list[int | None], now_s: float = 0.0) -> Output:
     generation = coordinator.members.generation
-    for worker, named in zip(sorted(coordinator.members.workers), rounds, strict=True):
-        coordinator.on_message(worker, Status(generation, named), now_s)
     outputs = [
-        coordinator.on_message(server, Fenced(generation), now_s) for server in sorted(coordinator.members.servers)
+        coordinator.on_message(worker, Status(generation, named), now_s)
+        for worker, named in zip(sorted(coordinator.members.workers), rounds, strict=True)
     ]
     return outputs[-1]
 
@@ -123,26 +120,32 @@ def test_a_coordinator_that_was_stopped_itself_evicts_nobody() -> None:
     assert lost_until(coordinator, 103.0, heard=(W[0], W[2], *S)) == [W[1]]
 
 
-def test_a_change_goes_through_freeze_fence_and_resume() -> None:
+def test_a_change_goes_through_freeze_and_resume() -> None:
     coordinator = started()
     began = say(coordinator, LAUNCHER, Suspect(W[2]))
     assert [type(record).__name__ for record in began.records] == ["Lost", "Began"]
     assert told(began, Freeze) == W[:2]
-    assert told(say(coordinator, W[0], Status(2, 4)), Fence) == []
-    assert told(say(coordinator, W[1], Status(1, 9)), Fence) == []  # of an older change
-    fences = say(coordinator, W[1], Status(2, 5))
-    assert [type(record).__name__ for record in fences.records] == ["Decided"]
-    assert [message for _, message in fences.messages] == [Fence(2, 5, frozenset({W[2]}), frozenset(W[:2]))] * 2
-    assert told(say(coordinator, S[0], Fenced(2)), Resume) == []
-    resume = say(coordinator, S[1], Fenced(2)).messages
-    assert [receiver for receiver, _ in resume] == W[:2]
-    assert resume[0][1] == Resume(2, 5, frozenset({W[2]}), frozenset(), frozenset((*W[:3], *S)))
+    assert told(say(coordinator, W[0], Status(2, 4)), Resume) == []
+    assert told(say(coordinator, W[1], Status(1, 9)), Resume) == []  # of an older change
+    decided = say(coordinator, W[1], Status(2, 5))
+    assert [type(record).__name__ for record in decided.records] == ["Decided"]
+    assert [receiver for receiver, _ in decided.messages] == W[:2]
+    assert decided.messages[0][1] == Resume(2, 5, frozenset({W[2]}), frozenset(), frozenset((*W[:3], *S)))
 
 
 def test_a_new_incarnation_is_proof_that_the_one_before_is_lost() -> None:
     coordinator = started()
     output = say(coordinator, Process("worker", 2, "second"), Join())
     assert lost(output) == [W[2]]
+
+
+def test_who_knows_a_slot_alone_does_not_mean_a_newcomer_in_it() -> None:
+    coordinator = started()
+    say(coordinator, Process("server", 0, "second"), Join())
+    say(coordinator, W[0], Suspect(Process("server", 0, "")))
+    assert lost(coordinator.on_time(1.0)) == []
+    say(coordinator, W[0], Suspect(Process("server", 1, "")), 1.0)
+    assert lost(coordinator.on_time(2.0)) == [S[1]]
 
 
 def test_a_slot_beyond_the_last_is_refused() -> None:
@@ -161,7 +164,7 @@ def test_below_min_workers_those_that_are_left_make_the_rounds_at_hand_and_end_w
     assert output.messages[:2] == [
         (worker, Finish("2 workers are left, elastic.min_workers is 3, and none came within 10 s")) for worker in W[:2]
     ], "they hear it before they resume"
-    assert told(output, Fence) == S and coordinator.finish is not None
+    assert told(output, Resume) == W[:2] and coordinator.finish is not None
     assert told(say(coordinator, W[1], Join(), 12.0), Finish) == [W[1]], "its connection was made anew"
     assert [type(record) for record in output.records] == [Decided]
 
@@ -188,11 +191,8 @@ def test_who_leaves_is_not_lost() -> None:
 def test_a_newcomer_does_not_wait_where_all_others_leave_also_in_a_change() -> None:
     coordinator = started()
     say(coordinator, LAUNCHER, Suspect(W[0]))
-    for worker in W[1:3]:
-        say(coordinator, worker, Status(coordinator.members.generation, 5))
-        say(coordinator, worker, Leave())
     say(coordinator, W[3], Join())
-    outputs = [say(coordinator, server, Fenced(coordinator.members.generation)) for server in S]
+    outputs = [say(coordinator, worker, Leave()) for worker in W[1:3]]
     assert W[3] in told(outputs[-1], Ended)
 
 

@@ -14,13 +14,12 @@ from dynamix_ps.membership.journal import (
     Joined,
     Left,
     Lost,
-    Offered,
     Record,
     as_plain,
     from_plain,
 )
 from dynamix_ps.membership.journal_file import JournalFile
-from dynamix_ps.membership.messages import Entry, Process
+from dynamix_ps.membership.messages import Process
 
 WORKER = Process("worker", 1, "abc", "10.0.0.1:7000", "10.0.0.1:7001")
 SERVER = Process("server", 0, "def", "10.0.0.2:7000")
@@ -30,7 +29,6 @@ RECORDS: tuple[Record, ...] = (
     Founded(),
     Began(1),
     Decided(1, 0),
-    Offered(Entry(1, SERVER)),
     Lost(WORKER, "it has exited"),
     Left(SERVER),
     Finished("all have left"),

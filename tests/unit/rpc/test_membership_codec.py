@@ -13,14 +13,13 @@ from dynamix_ps.membership.messages import (
     Ended,
     Enter,
     Entry,
-    Fence,
-    Fenced,
     Finish,
     Freeze,
     FromCoordinator,
     Join,
     Leave,
     LeaveAsked,
+    MayPush,
     Process,
     Ready,
     Refused,
@@ -44,14 +43,14 @@ WORKER, SERVER = Process("worker", 2, "abc", "host:1", "host:2"), Process("serve
 BOTH = frozenset({WORKER, SERVER})
 TOLD: Mapping[str, tuple[ToCoordinator, ...]] = {
     "worker": (Join(), Suspect(WORKER), Waiting(BOTH), Status(3, 812), Status(3, None), Ready(), Leave()),
-    "server": (Join(), Suspect(WORKER), Waiting(frozenset()), Fenced(3)),
+    "server": (Join(), Suspect(WORKER), Waiting(frozenset())),
     "launcher": (Suspect(WORKER), AskLeave(WORKER, 1)),
 }
 SAID: tuple[FromCoordinator, ...] = (
     Freeze(3),
     LeaveAsked(1),
     Finish("2 workers are left"),
-    Fence(3, 812, BOTH, frozenset({WORKER})),
+    MayPush(frozenset({WORKER})),
     Resume(3, 812, frozenset({WORKER})),
     Resume(3, 812, BOTH, frozenset({WORKER}), BOTH, (Entry(1, WORKER), Entry(2, SERVER))),
     Enter(Entry(7, WORKER)),
@@ -86,7 +85,7 @@ def test_an_empty_kind_is_a_sign_of_life_of_a_role_alone() -> None:
     ("kind", "fields"),
     [
         ("resume", {}),  # the other direction
-        ("fenced", {"generation": 3}),  # of a server
+        ("askleave", pack(AskLeave(WORKER, 1)).fields),  # of a launcher
         ("status", "no JSON"),
         ("status", "3"),
         ("status", {"generation": 3}),

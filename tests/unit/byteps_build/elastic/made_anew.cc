@@ -76,18 +76,16 @@ int main() {
 
   Push(&server, 1, 2, 0, 1, 2.0f, 0);
   Push(&server, 2, 2, 0, 1, 7.0f, 0);  // the sum of round 1, of which nobody makes use
-  server.Fence(1, 1);
-  server.Fence(2, 1);
+  Push(&server, 1, 2, 1, 1, 2.0f, 0);  // anew, and worker 2 is lost before its part has come
   Push(&server, 2, 2, 0, 1, 7.0f, 0);  // void
   std::vector<float> of_one = Push(&server, 1, 1, 2, 1, 2.0f, kBegin);
   Expect(network, of_one, &errors, kBegin);
 
   Push(&server, 1, 1, 2, 2, 1.0f, kValues);  // a round in which nothing travels, and which is made anew
   CHECK(network.code.empty());
-  server.Fence(3, 2);
   Push(&server, 1, 1, 3, 2, 1.0f, kValues);
   Expect(network, Push(&server, 1, 1, 3, 3, 1.0f, 0), &errors, 0);
-  server.Fence(4, 4);  // of a round that has not begun: all that there is stays
+  // Of a round that has not begun: all that there is stays.
   Expect(network, Push(&server, 1, 1, 4, 4, 5.0f, 0), &errors, 0);
   return 0;
 }

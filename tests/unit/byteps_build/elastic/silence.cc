@@ -88,8 +88,6 @@ int main() {
     table.Push(11, 3);
     CHECK(table.After(3) == Ranks());
     CHECK(table.After(1) == Ranks({2}));
-    table.Fence(1, 0);
-    CHECK(table.After(10) == Ranks()) << "nothing of the round that is made anew is there yet";
     table.Push(10, 1, 1);
     table.Push(12, 2, 0);
     CHECK(table.After(3.5) == Ranks());

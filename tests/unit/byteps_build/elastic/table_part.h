@@ -10,7 +10,13 @@
 class TablePart : public Component {
  public:
   TablePart() : first_(Below(2)) {}
-  ~TablePart() { table_.Fence(UINT64_MAX, 0); }  // drops sums that never were complete
+  ~TablePart() {
+    ps::PieceHead head = {};
+    head.kind = ps::PieceKind::kPush;
+    head.generation = UINT64_MAX;
+    head.contributions = 2;
+    table_.Arrived(0, head, nullptr);  // drops sums that never were complete
+  }
 
  protected:
   bool IsMessage(const Event& event) const override { return event.what == "push"; }
@@ -19,7 +25,6 @@ class TablePart : public Component {
 
   std::string Effects(const Event& event) override {
     const std::vector<uint64_t>& args = event.args;
-    if (event.what == "fence") return table_.Fence(args[0], args[1]), "";
     if (event.what == "push") return Arrive(event), Answers(event.expected);
     CHECK(event.what == "missing");
     network.workers.clear();
