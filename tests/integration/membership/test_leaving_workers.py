@@ -14,16 +14,14 @@ pytestmark = pytest.mark.timeout(240)
 
 FAULT = """\
 from worker_hooks.process.termination import TERMINATION
-def wait_for(condition):
-    while not condition():
-        time.sleep(0.01)
 def signals(*numbers):
-    wait_for(lambda: run.training.session.may_leave)  # all have met, and this worker knows it
+    all_have_met()
     for number in numbers:
         os.kill(os.getpid(), number)
 def wait_to_be_asked():
     pathlib.Path("asks").touch()
-    wait_for(lambda: TERMINATION.leaving)
+    while not TERMINATION.leaving:
+        time.sleep(0.01)
 def fault(rank, iteration):
     ACTS.get((rank, iteration), lambda: None)()
 """

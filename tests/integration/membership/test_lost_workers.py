@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from dynamix_ps.run_record.json_lines import JsonLinesTail
-from tests.integration.membership.elastic_story import CHANGES_WIRE, KILL_ARBITRATOR, SAMPLES, Story
+from tests.integration.membership.elastic_story import CHANGES_WIRE, SAMPLES, Story
 from tests.launching import ends
 
 pytestmark = pytest.mark.timeout(240)
@@ -29,16 +29,13 @@ optimizers = [
 def before(iteration):
     model[2].requires_grad_(iteration >= 30)
 """
-FAULT = (
-    KILL_ARBITRATOR
-    + """
+FAULT = """
 def fault(rank, iteration):
     if (rank, iteration) in ((2, 0), (0, 60)):
         os.kill(os.getpid(), signal.SIGKILL)
     if (rank, iteration) == (1, 55):
         kill_arbitrator()
 """
-)
 
 
 @pytest.mark.parametrize(
