@@ -45,10 +45,8 @@ def stepped(present):
 def test_a_lost_server_comes_back_and_sums_what_the_other_one_had(wire: str, tmp_path: Path) -> None:
     """With float32, the scheduler and a worker are lost, too. Nobody notices the scheduler, and all come back by it."""
     with_others = wire == "float32"
-    story = Story(
-        *(tmp_path, ITERATIONS, FAULT.replace("WITH_OTHERS", f"{with_others}"), WIDE),
-        **{"elastic": ", restarts: 3", "wire": wire, "keys": "overlap: next_forward\n"},
-    )
+    fault, keys = FAULT.replace("WITH_OTHERS", f"{with_others}"), "overlap: next_forward\n"
+    story = Story(tmp_path, ITERATIONS, fault, WIDE, elastic=", restarts: 3", wire=wire, keys=keys)
     summary = trained(story)
     assert (tmp_path / "entered").exists(), "server 1 has not entered"
     story.check([0, 1, 2, 3])

@@ -48,8 +48,8 @@ def test_who_is_stopped_is_lost_and_ends_when_it_goes_on_and_who_is_busy_is_not(
     story = Story(tmp_path, ITERATIONS, FAULT, keys=keys, comm=comm)
     job, files = story.launch(), [tmp_path / "stopped-server", tmp_path / "stopped-2"]
     try:
-        gone_on = lambda: len(story.sums(0)) > FIRST_IN or job.poll() is not None  # noqa: E731
-        wait_for(gone_on, "the others to go on without worker 2", 180)
+        gone_on = "the others to go on without worker 2"
+        wait_for(lambda: len(story.sums(0)) > FIRST_IN or job.poll() is not None, gone_on, 180)
         stopped = [pid for file in files for pid in json.loads(file.read_text())]
         for pid in stopped:
             with suppress(ProcessLookupError):

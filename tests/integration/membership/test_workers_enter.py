@@ -148,9 +148,9 @@ def enough():
 def test_plans_go_on_after_a_restart_and_after_the_command(tmp_path: Path, comm: str, policy: str) -> None:
     """With `stigmergy` workers choose their own sizes, and the arbitrator decides on members alone."""
     keys, slow = f"policy: {{name: {policy}}}\nemulation: hook\n", "{batch: 6}, {batch: 6, speed: 0.5}, {batch: 6}"
+    elastic = ", restarts: 3"
     story = Story(
-        *(tmp_path, None, ONE_AFTER_THE_OTHER, DOUBLE),
-        **{"min_workers": 1, "elastic": ", restarts: 3", "keys": keys, "workers": slow, "comm": comm},
+        tmp_path, None, ONE_AFTER_THE_OTHER, DOUBLE, min_workers=1, elastic=elastic, keys=keys, workers=slow, comm=comm
     )
     job = story.launch()
     left = tmp_path / "runs" / "latest" / "workers" / "worker-2.jsonl"

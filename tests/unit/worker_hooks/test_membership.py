@@ -85,7 +85,7 @@ class Control:
 
     def start(self) -> None:
         ready = threading.Event()
-        self._thread = threading.Thread(target=lambda: asyncio.run(self._serve(ready)))
+        self._thread = threading.Thread(target=lambda: asyncio.run(self._serve(ready)), daemon=True)
         self._thread.start()
         assert ready.wait(PATIENCE_S)
 
@@ -214,6 +214,8 @@ def test_all_others_hear_of_a_loss_also_from_a_coordinator_that_was_away(job: Jo
 
 def test_what_the_launcher_says_arrives_over_later_connections_and_counts_once(job: Job) -> None:
     asks = job.launcher
+    asks.follow(suspicion(server(1, "")))
+    assert job.told(server(1)) == "server 1 (first) counts as lost: it has exited"
     asks.tell(AskLeave(worker(7), 1), keep=True)  # there is none
     for request, slot in enumerate((2, 1), 2):
         job.control.stop()  # so nobody has a connection
@@ -222,9 +224,7 @@ def test_what_the_launcher_says_arrives_over_later_connections_and_counts_once(j
         assert job.told(worker(slot)) == LeaveAsked(request)
     asks.tell(AskLeave(worker(2), 4), keep=True)  # it was refused, and is asked once more
     assert job.told(worker(2)) == LeaveAsked(4)
-    asks.follow(suspicion(server(1, "")))
-    assert job.told(server(1)) == "server 1 (first) counts as lost: it has exited"
-    assert all(words.empty() for words in job.words.values())
+    assert all(job.words[one].empty() for one in job.workers)
 
 
 # Without a coordinator.
