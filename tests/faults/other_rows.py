@@ -146,7 +146,7 @@ HELD_ELSEWHERE = (
     HeldElsewhere(
         "launcher-out-of-files-at-a-loss",
         "it uses files that it has kept for that, which is said once, and the worker is started again",
-        "tests/integration/membership/test_workers_enter.py::test_a_restart_enters_where_the_launcher_has_no_files_left",
+        "tests/integration/membership/test_workers_enter.py::test_a_restart_enters",
     ),
     HeldElsewhere(
         "save-killed",

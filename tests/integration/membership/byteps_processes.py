@@ -11,8 +11,7 @@ import os
 import signal
 import tempfile
 import threading
-import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -41,9 +40,8 @@ def serve(environment: dict[str, str], pipe: Connection) -> None:
     def obey() -> None:
         with contextlib.suppress(EOFError):
             while True:
-                match pipe.recv():
-                    case "silent", quiet_s:
-                        pipe.send(("silent", server.silent(quiet_s)))
+                command, *arguments = pipe.recv()
+                pipe.send((command, getattr(server, command)(*arguments)))
 
     for thread in (tell, obey):
         threading.Thread(target=thread, daemon=True).start()
@@ -63,18 +61,8 @@ def work(environment: dict[str, str], pipe: Connection, life: Connection) -> Non
     os.environ.update(environment)
     import torch
 
-    from dynamix_ps.comm.byteps import comm as byteps
     from dynamix_ps.comm.byteps.torch_comm import torch_comm
 
-    if "HELD" in environment:
-        exchange = byteps.Exchange
-
-        def begin_sums(*arguments: Any) -> byteps.Exchange:
-            pipe.send("connected")
-            assert pipe.recv() == "go on"
-            return exchange(*arguments)
-
-        byteps.Exchange = begin_sums  # type: ignore[assignment,misc]
     comm = torch_comm()
     comm.init()
     elastic = comm.elastic
@@ -104,18 +92,12 @@ def work(environment: dict[str, str], pipe: Connection, life: Connection) -> Non
             for rank in range(WORKERS):
                 expected[begin(rank) :] += int(total[0]) & 1 << 4 * rank
             assert (numbers[begin(comm.rank) :] == expected[begin(comm.rank) :]).all(), numbers
-        elif command == "gather":
-            answer = comm.gather_present("told", bytes([comm.rank]))
-        elif command == "known":
-            answer = comm.known()
-        elif command == "adopt":
-            comm.adopt(*arguments)
         elif command == "end":
             comm.shutdown()
             pipe.send(None)
             return
         else:
-            answer = getattr(elastic, command)(*arguments)
+            answer = getattr(elastic if hasattr(elastic, command) else comm, command)(*arguments)
         pipe.send(answer)
 
 
@@ -127,7 +109,7 @@ class Job:
         self._pipes: dict[str, Connection] = {}
         self.processes: dict[str, Any] = {}
         self._generation = self._starts = 0
-        self._lost_servers: list[int] = []
+        self._servers = list(range(SERVERS))  # that are left
         self._killed: set[str] = set()
         self._life, self._end_of_life = multiprocessing.Pipe(duplex=False)
         self._common = {
@@ -143,45 +125,35 @@ class Job:
             "DMLC_PS_ROOT_PORT": str(free_port()),
         }
         self.start_scheduler()
-        for number in range(SERVERS):
-            self.start_server(number)
+        for number in self._servers:
+            own = {"DMLC_ROLE": "server", "DMLC_SERVER_ID": str(number)}
+            self._start(f"server-{number}", multiprocessing.get_context("fork"), serve, own)
         for rank in range(WORKERS):
             self.start_worker(rank)
-        self.expect_ready(range(WORKERS))
+        assert [self.hears(rank) for rank in range(WORKERS)] == ["ready"] * WORKERS
 
     def start_scheduler(self) -> None:
         """At first, or in the place of one that was killed."""
-        self._start("scheduler", multiprocessing.get_context("fork"), serve, {**self._common, "DMLC_ROLE": "scheduler"})
+        self._start("scheduler", multiprocessing.get_context("fork"), serve, {"DMLC_ROLE": "scheduler"})
 
-    def kill_scheduler(self) -> None:
-        self.kill_process("scheduler")
-
-    def start_server(self, number: int) -> None:
-        own = {"DMLC_ROLE": "server", "DMLC_SERVER_ID": str(number)}
-        self._start(f"server-{number}", multiprocessing.get_context("fork"), serve, {**self._common, **own})
-
-    def start_worker(self, rank: int, starts: int = 0, **more: str) -> None:
-        """`starts`: how often it was started before. With HELD, it waits for a word before it begins with sums."""
+    def start_worker(self, rank: int, starts: int = 0) -> None:
+        """`starts`: how often it was started before. It says "ready"."""
         self._starts += 1
         sockets = self._folder / str(self._starts)
         sockets.mkdir()
         own = {"DMLC_ROLE": "worker", "DMLC_WORKER_ID": str(rank), "BYTEPS_LOCAL_RANK": "0", "BYTEPS_LOCAL_SIZE": "1"}
         own |= {"BYTEPS_SOCKET_PATH": str(sockets), "BYTEPS_SHM_PREFIX": f"dxlate{os.getpid()}-{self._starts}-"}
-        own |= {"DYNAMIX_STARTS": str(starts), **more}
         preloaded = multiprocessing.get_context("forkserver")
         preloaded.set_forkserver_preload(["torch", "byteps.torch", "tests.integration.membership.byteps_processes"])
-        self._start(f"worker-{rank}", preloaded, work, {**self._common, **own}, self._life)
+        self._start(f"worker-{rank}", preloaded, work, {"DYNAMIX_STARTS": str(starts), **own}, self._life)
 
-    def _start(self, name: str, context: Any, target: Any, environment: dict[str, str], *more: Connection) -> None:
+    def _start(self, name: str, context: Any, target: Any, own: dict[str, str], *more: Connection) -> None:
         ours, theirs = context.Pipe()
-        process = context.Process(target=target, args=(environment, theirs, *more), daemon=True)
+        process = context.Process(target=target, args=({**self._common, **own}, theirs, *more), daemon=True)
         process.start()
         theirs.close()
         self._pipes[name], self.processes[name] = ours, process
         self._killed.discard(name)
-
-    def expect_ready(self, ranks: Iterable[int]) -> None:
-        assert [self._next(f"worker-{rank}") for rank in ranks] == ["ready"] * len(list(ranks))
 
     def _next(self, name: str) -> Any:
         assert self._pipes[name].poll(PATIENCE_S), f"{name} says nothing"
@@ -191,46 +163,48 @@ class Job:
         """The next word of a worker."""
         return self._next(f"worker-{rank}")
 
-    def says(self, rank: int, word: str) -> None:
-        self._pipes[f"worker-{rank}"].send(word)
-
-    def say(self, ranks: Iterable[int], *command: Any) -> None:
+    def say(self, ranks: Sequence[int], *command: Any) -> None:
         """What `tell` says, for answers that may take long."""
         for rank in ranks:
             self._pipes[f"worker-{rank}"].send(command)
 
-    def tell(self, ranks: Iterable[int], *command: Any) -> list[Any]:
+    def tell(self, ranks: Sequence[int], *command: Any) -> list[Any]:
         """What these workers answer, in their order. All do it at once."""
-        ranks = list(ranks)
         self.say(ranks, *command)
-        return [self._next(f"worker-{rank}") for rank in ranks]
+        return [self.hears(rank) for rank in ranks]
 
-    def push(self, ranks: Iterable[int]) -> None:
+    def _tell_server(self, number: int, *command: Any) -> Any:
+        name = f"server-{number}"
+        self._pipes[name].send(command)
+        kind, answer = self._next(name)
+        assert kind == command[0]
+        return answer
+
+    def push(self, ranks: Sequence[int]) -> None:
         """All parts of a round."""
         self.tell(ranks, "push", "values")
 
-    def round(self, ranks: Iterable[int]) -> None:
+    def round(self, ranks: Sequence[int]) -> None:
         """All of these make a round, and the sum is of all of them and of nobody else."""
-        ranks = list(ranks)
         self.push(ranks)
         assert self.tell(ranks, "sum") == [[float(sum(16**rank for rank in ranks))]] * len(ranks)
 
-    def kill(self, rank: int, left: list[int], hear: tuple[str, ...] = ("scheduler",)) -> None:
+    def kill(self, rank: int, left: Sequence[int], hear: tuple[str, ...] = ("scheduler",)) -> None:
         """Kill a worker, and let the others go on without it. All servers hear of it, and `hear`."""
         self.kill_process(f"worker-{rank}")
         self.go_on_without_worker(rank, left, hear)
 
-    def go_on_without_worker(self, rank: int, left: list[int], hear: tuple[str, ...] = ("scheduler",)) -> None:
+    def go_on_without_worker(self, rank: int, left: Sequence[int], hear: tuple[str, ...] = ("scheduler",)) -> None:
         """It was killed."""
-        for name in (*hear, *self._servers_left()):
+        for name in (*hear, *(f"server-{number}" for number in self._servers)):
             assert self._next(name) == ("lost", "worker", rank)
         self._go_on(left)
 
-    def kill_server(self, number: int, left: list[int]) -> None:
+    def kill_server(self, number: int, left: Sequence[int]) -> None:
         """The same with a server: these workers go on without it."""
         self.kill_process(f"server-{number}")
         assert self._next("scheduler") == ("lost", "server", number)
-        self._lost_servers.append(number)
+        self._servers.remove(number)
         self._go_on(left)
 
     def kill_process(self, name: str) -> None:
@@ -239,41 +213,29 @@ class Job:
         os.kill(self.processes[name].pid, signal.SIGKILL)
         self.processes[name].join(PATIENCE_S)
 
-    def _servers_left(self) -> list[str]:
-        return [f"server-{number}" for number in range(SERVERS) if number not in self._lost_servers]
+    def signal(self, number: int, *names: str) -> None:
+        for name in names:
+            os.kill(self.processes[name].pid, number)
 
-    def _go_on(self, left: list[int]) -> None:
+    def _lost_servers(self) -> list[int]:
+        return [number for number in range(SERVERS) if number not in self._servers]
+
+    def _go_on(self, left: Sequence[int]) -> None:
         self._generation += 1
         first = max(status.first_incomplete for status in self.tell(left, "freeze"))
-        self.tell(left, "resume", self._generation, first, len(left), self._lost_servers)
+        self.tell(left, "resume", self._generation, first, len(left), self._lost_servers())
 
-    def admit(self, rank: int, others: list[int]) -> None:
+    def admit(self, rank: int, others: Sequence[int]) -> None:
         """The late worker takes part from the coming round on."""
-        (known,) = self.tell([others[0]], "known")
-        (status,) = self.tell([others[0]], "status")
+        (known,) = self.tell(others[:1], "known")
+        (status,) = self.tell(others[:1], "status")
         self.tell([rank], "adopt", known)
-        self.tell([rank], "enter", self._generation, status.first_incomplete, len(others) + 1, self._lost_servers)
+        self.tell([rank], "enter", self._generation, status.first_incomplete, len(others) + 1, self._lost_servers())
         self.tell(others, "expect", len(others) + 1)
 
     def silent(self, server: int) -> frozenset[int]:
         """Workers that this server takes for silent. It asks them whether they live."""
-        self._pipes[f"server-{server}"].send(("silent", QUIET_S))
-        kind, found = self._next(f"server-{server}")
-        assert kind == "silent"
-        return frozenset(found)
-
-    def admit_server(self, number: int, workers: list[int]) -> None:
-        """The late server has keys from the coming round on."""
-        limit_s = time.monotonic() + PATIENCE_S
-        while not all(self.tell(workers, "answers", number, 1.0)):
-            assert time.monotonic() < limit_s, f"server {number} does not answer"
-        self._lost_servers.remove(number)
-        self.tell(workers, "use_servers_without", self._lost_servers)
-
-    def ends(self, workers: list[int]) -> None:
-        """These workers end, and all of the job with them, in order."""
-        self.tell(workers, "end")
-        self.ended()
+        return frozenset(self._tell_server(server, "silent", QUIET_S))
 
     def ended(self) -> None:
         """All that were not killed end in order."""

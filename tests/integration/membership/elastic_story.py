@@ -3,8 +3,18 @@
 A story has two texts of Python. `model` defines `data`, `model`, `optimizers`, and `before(iteration)`, which is
 called first in every iteration. `fault` defines `fault(rank, iteration)`, which is called by every worker in every
 iteration, before the backward pass. Where it needs them, it also defines `attached()`, `stepped(present)`, called
-with the ranks of the sum after every step, and `enough()`, which ends the training. They use `run`. Every worker
-writes down which samples were in every sum, with which factor on the rate. At the end all of them evaluate the model.
+with the ranks of the sum after every step, and `enough()`, which ends the training. They use `run`, and
+
+    first             whether this process is the first one of its worker
+    all_have_met()    waits until all members of the job have met, and this worker knows it
+    kill_server(number, iteration)    while all train: called in `fault` of this iteration, it waits until every worker
+        has the sums before it, as a worker that lacks one which only this server has is lost, too
+    kill_scheduler()  as soon as one is there; the arbitrator ends with it, and the launcher starts it again
+    kill_arbitrator() what has started it starts it again
+    processes(word)   those of this run with this word in their environment or command line
+
+Every worker writes down which samples were in every sum, with which factor on the rate. At the end all of them evaluate
+the model.
 """
 
 from __future__ import annotations
@@ -24,7 +34,7 @@ from dynamix_ps.run_record.run_folder import RunFolder
 from tests.integration.training.replay import replayed
 from tests.launching import assert_nothing_left, dynamix, ends, launch_by, run_id_in
 
-SAMPLES, WORKERS = 400, 4
+SAMPLES = 400
 PLAIN = f"""\
 import torch
 torch.manual_seed(0)
@@ -40,10 +50,10 @@ DOUBLE = PLAIN.replace("20), torch", "20).double(), torch").replace(
     "torch.nn.Linear(64, 4))", "torch.nn.Linear(64, 4)).double()"
 )
 # By what is on the wire; the errors of a lost server go with it.
-TOLERANCE = {"float32": 1e-5, "bf16": 1e-2, "int8": 5e-2, "auto": 5e-2}
-# processes(word) for a script: those of this run with this word in their environment or command line.
-_PROCESSES = """\
-import glob, os, signal, time
+TOLERANCE = {"float32": 1e-5, "bf16": 1e-2, "int8": 5e-2, "auto": 1e-2}
+_TOOLS = """\
+import functools, glob, json, os, pathlib, signal, time
+first = os.environ.get("DYNAMIX_STARTS", "0") == "0"
 def processes(word):
     wanted = {word.encode(), f"DYNAMIX_RUN_ID={os.environ['DYNAMIX_RUN_ID']}".encode()}
     for folder in glob.glob("/proc/[0-9]*"):
@@ -53,49 +63,48 @@ def processes(word):
             continue
         if wanted <= set(found.split(b"\\0")):
             yield int(folder.split("/")[2])
-"""
-# kill_server(number, iteration) for a script, while all workers train. It is called in `fault` of this iteration, and
-# waits until every worker has the sums before it, as a worker that lacks one which only this server has is lost, too.
-KILL_SERVER = f"""\
-{_PROCESSES}
-def lines(path):
+def newest(path):
     with open(path) as file:
-        return sum(1 for _ in file)
+        return max((json.loads(line)["iteration"] for line in file if line.endswith("\\n")), default=-1)
 def kill_server(number, iteration, with_signal=signal.SIGKILL):
-    while min(map(lines, glob.glob("sums-*.jsonl"))) < iteration:
+    while min(map(newest, glob.glob("sums-*.jsonl"))) < iteration - 1:
         time.sleep(0.01)
-    for pid in processes(f"DYNAMIX_ROLE_NAME=server-{{number}}"):
+    for pid in processes(f"DYNAMIX_ROLE_NAME=server-{number}"):
         os.kill(pid, with_signal)
-"""
-# kill_scheduler() for a script, as soon as one is there. The arbitrator ends with it, and the launcher starts it again.
-KILL_SCHEDULER = f"""\
-{_PROCESSES}
 def kill_scheduler():
     while not (found := set(processes("DYNAMIX_ROLE_NAME=scheduler")) - set(processes("dynamix_ps.arbitrator"))):
         time.sleep(0.05)
     for pid in found:
         os.kill(pid, signal.SIGKILL)
-"""
-# kill_arbitrator() for a script. What has started the arbitrator starts it again.
-KILL_ARBITRATOR = f"""\
-{_PROCESSES}
 def kill_arbitrator():
     for pid in processes("dynamix_ps.arbitrator"):
         os.kill(pid, signal.SIGKILL)
-"""
-_TRAIN = """
-import json, os, pathlib, signal, time
-import numpy
-import dynamix_ps.torch as dynamix
+def all_have_met():
+    while not run.training.session.may_leave:
+        time.sleep(0.01)
+@functools.cache
+def sums():
+    return open(f"sums-{run.rank}.jsonl", "w", buffering=1)
+def write_down(rate=1.0):
+    view, sampler, step = run.training.now.sum.view, run.training.data.sampler, run.training.now.batch.step
+    present = [rank for rank, member in enumerate(view.members) if member]
+    numbers = [int(number) for rank in present for number in sampler.indices(step, rank)]
+    told = {"present": present, "numbers": numbers, "factor": run.training.now.rate.factor * rate}
+    told |= {"sizes": list(view.worker_samples), "lag": run.training.plans.switch.lag, "iteration": run.iteration}
+    sums().write(json.dumps(told) + "\\n")
+    stepped(present)
 def attached(): ...
 def stepped(present): ...
 def enough():
     return True
+"""
+_TRAIN = """
+import numpy
+import dynamix_ps.torch as dynamix
 FAULT
 first_rate = optimizers[0].param_groups[0]["lr"]
 run = dynamix.attach(model, optimizers, data)
 attached()
-sums = open(f"sums-{run.rank}.jsonl", "w", buffering=1)
 try:
     while True:
         for inputs, targets in run.batches(LENGTH):
@@ -108,13 +117,7 @@ try:
             rate = optimizers[0].param_groups[0]["lr"]
             for optimizer in optimizers:
                 optimizer.step()
-            members, step = run.training.now.sum.view.members, run.training.now.batch.step
-            present = [rank for rank, member in enumerate(members) if member]
-            numbers = [int(number) for rank in present for number in run.training.data.sampler.indices(step, rank)]
-            told = {"present": present, "numbers": numbers, "factor": run.training.now.rate.factor * rate / first_rate}
-            sizes = list(run.training.now.sum.view.worker_samples)
-            sums.write(json.dumps({**told, "sizes": sizes, "lag": run.training.plans.switch.lag}) + "\\n")
-            stepped(present)
+            write_down(rate / first_rate)
         if enough():
             break
 finally:
@@ -141,12 +144,12 @@ wire_choice.choose_wire = lambda wires, now, block: (replace(now, wire=after[now
 
 @dataclass(frozen=True, slots=True)
 class Story:
-    """One job in `folder`, which begins with so many `workers`.
+    """One job in `folder`.
 
     It trains so many `iterations`, or so many `epochs`, or one epoch more until `enough()`. `elastic` are further keys
     of this section of the cluster file, `keys` further lines. `hosts`: what the cluster file says of each, and the
-    command that enters it; none: one host. `servers`: how many, or their list. `script`: trains in place of torch what
-    `model` tells, and writes the same files.
+    command that enters it; none: one host. `workers` and `servers`: how many, or their list. `script`: trains in place
+    of torch what `model` tells, and writes the same files.
     """
 
     folder: Path
@@ -159,7 +162,7 @@ class Story:
     elastic: str = ""
     keys: str = ""
     servers: int | str = 2
-    workers: int = WORKERS
+    workers: int | str = 4
     comm: str = "byteps"
     hosts: Mapping[str, tuple[str, Sequence[str]]] = field(default_factory=dict)
     script: str = ""
@@ -174,18 +177,22 @@ class Story:
 
     def write(self) -> None:
         """Its cluster file and script."""
-        workers = ", ".join(["{batch: 6}"] * self.workers)
+        workers = self.workers if isinstance(self.workers, str) else ", ".join(["{batch: 6}"] * self.workers)
         hosts = f"hosts: {{{', '.join(f'{name}: {said}' for name, (said, _) in self.hosts.items())}}}, " * bool(
             self.hosts
         )
         servers = f"wire: {self.wire}, servers: {self.servers}, " if self.comm == "byteps" else ""
         (self.folder / "cluster.yaml").write_text(
             f"name: t\nrun_dir: runs\ncomm: {self.comm}\ncluster: {{{hosts}{servers}workers: [{workers}]}}\n"
-            f"batch: {{min: 2, max: 64}}\nwindow: 5\nlr_rule: linear\n"
+            f"batch: {{min: 2, max: 64}}\nwindow: 6\nlr_rule: linear\n"
             f"elastic: {{min_workers: {self.min_workers}{self.elastic}}}\n"
             f"metrics: {{network: 'off', tensorboard: false}}\ncommand: [python, train.py]\n{self.keys}"
         )
-        train = (self.script or self.model + _TRAIN).replace("FAULT", self.fault).replace("LENGTH", self._length())
+        train = (
+            (_TOOLS + (self.script or self.model + _TRAIN))
+            .replace("FAULT", self.fault)
+            .replace("LENGTH", self._length())
+        )
         (self.folder / "train.py").write_text(train)
 
     def launch_again(self, *options: str) -> Any:

@@ -47,7 +47,6 @@ def before(iteration): ...
 IN_MXNET = (
     DATA
     + """\
-import json, os, signal, time
 import dynamix_ps.mxnet as dynamix
 import mxnet as mx
 from mxnet import autograd, gluon
@@ -63,7 +62,6 @@ for parameter, values in zip(parameters, weights, strict=True):
 trainer = gluon.Trainer(net.collect_params(), "sgd", {"learning_rate": RATE, "momentum": MOMENTUM}, kvstore=None)
 loss_of = gluon.loss.SoftmaxCrossEntropyLoss()
 run = dynamix.attach(net, trainer, data)
-sums = open(f"sums-{run.rank}.jsonl", "w", buffering=1)
 while True:
     for batch, labels in run.batches(LENGTH):
         with autograd.record():
@@ -71,13 +69,7 @@ while True:
         fault(run.rank, run.iteration)
         run.backward(loss)
         trainer.step(1)
-        members, step = run.training.now.sum.view.members, run.training.now.batch.step
-        present = [rank for rank, member in enumerate(members) if member]
-        numbers = [int(number) for rank in present for number in run.training.data.sampler.indices(step, rank)]
-        told = {"present": present, "numbers": numbers, "factor": run.training.now.rate.factor}
-        sizes = list(run.training.now.sum.view.worker_samples)
-        sums.write(json.dumps({**told, "sizes": sizes, "lag": run.training.plans.switch.lag}) + "\\n")
-        stepped(present)
+        write_down()
     if enough():
         break
 np.savez(f"weights-{run.rank}.npz", *[parameter.data().asnumpy() for parameter in parameters])
@@ -86,7 +78,6 @@ run.close()
 )
 # Worker 1 is killed once three were there; when it is back, worker 0 leaves, and the others end that epoch.
 FAULT = """\
-first = os.environ["DYNAMIX_STARTS"] == "0"
 three = after = 0  # iterations with all, and without worker 0
 def fault(rank, iteration):
     if rank == 1 and first and three == 5:

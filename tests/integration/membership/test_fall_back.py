@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from dynamix_ps.run_record.run_folder import RunFolder
-from tests.integration.membership.elastic_story import KILL_SERVER, Story
+from tests.integration.membership.elastic_story import Story
 from tests.launching import assert_nothing_left, ends, run_id_in
 
 pytestmark = pytest.mark.timeout(240)
@@ -20,9 +20,7 @@ def fault(rank, iteration):
     if rank in LOST and iteration == {LOST_IN} and os.environ.get("DYNAMIX_RESUME") is None:
         os.kill(os.getpid(), signal.SIGKILL)
 """
-ALL_SERVERS_LOST = (
-    KILL_SERVER
-    + f"""\
+ALL_SERVERS_LOST = f"""\
 import shutil
 def fault(rank, iteration):
     if rank == 0 and iteration == {LOST_IN} and os.environ.get("DYNAMIX_RESUME") is None:
@@ -30,7 +28,6 @@ def fault(rank, iteration):
         kill_server(0, iteration)
         kill_server(1, iteration)
 """
-)
 
 
 @pytest.mark.parametrize(("comm", "left"), [("byteps", [1, 2]), ("gloo", [0, 2])])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 
 import psutil
@@ -16,61 +15,27 @@ pytestmark = pytest.mark.timeout(180)
 EVERYBODY = [0, 1, 2]
 
 
-def test_newcomers_wait_for_it_and_are_told_of_all_and_sums_go_on_without_it() -> None:
-    """A worker and a server come in places of which it knows nothing. The place of the worker is taken once more."""
-    with job() as one:
-        one.round(EVERYBODY)
-        one.kill(1, left=[0, 2])
-        one.kill_server(1, left=[0, 2])
-        one.kill_scheduler()
-        one.start_worker(1, starts=1)
-        one.start_server(1)
-        one.round([0, 2])
-        one.start_scheduler()
-        one.expect_ready([1])
-        one.round([0, 2])
-        one.admit(1, others=[0, 2])
-        one.round(EVERYBODY)
-        one.admit_server(1, EVERYBODY)
-        one.kill_server(0, left=EVERYBODY)  # what comes is summed by the newcomer alone
-        one.round(EVERYBODY)
-        one.kill_scheduler()
-        one.round(EVERYBODY)
-        one.start_scheduler()
-        one.kill(1, left=[0, 2], hear=())  # the scheduler may not know it yet
-        one.start_worker(1, starts=2)
-        one.expect_ready([1])
-        one.round([0, 2])
-        one.admit(1, others=[0, 2])
-        one.round(EVERYBODY)
-        one.ends(EVERYBODY)
-
-
 def test_newcomers_that_come_before_all_others_wait_for_these_and_it_waits_for_one_that_is_stopped() -> None:
     """Servers are stopped, so it hears of the workers alone at first. At the end a worker does not speak for itself."""
     with job() as one:
         one.round(EVERYBODY)
         one.kill(1, left=[0, 2])
-        servers = [one.processes[f"server-{number}"].pid for number in (0, 1)]
-        for pid in servers:
-            os.kill(pid, signal.SIGSTOP)
-        one.kill_scheduler()
+        one.signal(signal.SIGSTOP, "server-0", "server-1")
+        one.kill_process("scheduler")
         one.start_scheduler()
         await_connection(one, "scheduler", "worker-0")
         one.start_worker(1, starts=1)
         await_connection(one, "worker-1", "scheduler")
-        for pid in servers:
-            os.kill(pid, signal.SIGCONT)
-        one.expect_ready([1])
+        one.signal(signal.SIGCONT, "server-0", "server-1")
+        assert one.hears(1) == "ready"
         one.round([0, 2])
         one.admit(1, others=[0, 2])
         one.round(EVERYBODY)
-        stopped = one.processes["worker-2"].pid
-        os.kill(stopped, signal.SIGSTOP)
-        one.kill_scheduler()
+        one.signal(signal.SIGSTOP, "worker-2")
+        one.kill_process("scheduler")
         one.start_scheduler()
         one.say([0, 1], "end")
-        os.kill(stopped, signal.SIGCONT)
+        one.signal(signal.SIGCONT, "worker-2")
         one.say([2], "end")
         assert [one.hears(rank) for rank in EVERYBODY] == [None] * len(EVERYBODY)
         one.ended()
@@ -89,8 +54,8 @@ def await_connection(one: Job, name: str, other: str) -> None:
 
 def test_it_comes_when_all_others_wait_for_it_to_end_and_one_was_lost_meanwhile() -> None:
     with job() as one:
+        one.kill_process("scheduler")
         one.round(EVERYBODY)
-        one.kill_scheduler()
         one.kill(2, left=[0, 1], hear=())
         one.round([0, 1])
         one.say([0, 1], "end")

@@ -1,4 +1,7 @@
-"""A job begins with two of four workers. Others enter, the first one leaves; one process has the same."""
+"""A job begins with two of four workers. Others enter, the first one leaves; one process has the same.
+
+The loss is over the rows of all workers.
+"""
 
 from __future__ import annotations
 
@@ -7,14 +10,16 @@ from pathlib import Path
 import pytest
 
 from tests.integration.membership.elastic_story import DOUBLE, Story
+from tests.integration.membership.test_gathers_elastic import GATHERED
 from tests.launching import dynamix, ends, wait_for
 
 pytestmark = pytest.mark.timeout(300)
 
 # Worker 0 leaves when there were four for a while, and the others end the epoch in which there were three since.
-FAULT = """\
+FAULT = f"""{GATHERED}
 four = after = 0  # iterations with so many workers, and without worker 0
 def fault(rank, iteration):
+    gathered()
     if rank == 0 and four == 15:
         os.kill(os.getpid(), signal.SIGUSR1)
 def stepped(present):

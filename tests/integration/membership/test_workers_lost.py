@@ -5,7 +5,6 @@ What servers and workers do then is played in many more orders by tests/unit/byt
 
 from __future__ import annotations
 
-import os
 import signal
 
 import pytest
@@ -20,13 +19,12 @@ ALL, LEFT, ALONE = [[273.0]], [[257.0]], [[1.0]]  # sums of the workers 0, 1 and
 def test_losses_in_a_round_cost_nobody_a_round() -> None:
     with job() as one:
         one.push([0, 1, 2])
-        behind = one.processes["worker-2"].pid
-        os.kill(behind, signal.SIGSTOP)  # so it may lack this sum when worker 1 is lost
+        one.signal(signal.SIGSTOP, "worker-2")  # so it may lack this sum when worker 1 is lost
         assert one.tell([0, 1], "sum") == ALL * 2
         one.push([0])
         one.tell([1], "push")  # a part of the next round
         one.kill_process("worker-1")
-        os.kill(behind, signal.SIGCONT)
+        one.signal(signal.SIGCONT, "worker-2")
         one.go_on_without_worker(1, [0, 2])
         assert one.tell([2], "sum") == ALL, "of the round before"
         one.push([2])
@@ -41,4 +39,5 @@ def test_losses_in_a_round_cost_nobody_a_round() -> None:
         one.kill(2, left=[0])
         one.push([0])
         assert one.tell([0], "sum") == ALONE
-        one.ends([0])
+        one.tell([0], "end")
+        one.ended()

@@ -32,10 +32,3 @@ def test_no_vote_counts_where_too_few_would_stay() -> None:
     assert votes.decide(7, (0, 1, 2), (2,)) == [2]
     assert votes.decide(8, (0, 1, 2), (1, 2)) == [], "who leaves already does not stay"
     assert votes.refusal.startswith("worker 1 cannot leave: 1 of 3")
-
-
-def test_who_is_lost_does_not_stay() -> None:
-    votes = Departures(least=1)
-    votes.decide(5, (0, 1, 2), (0,))
-    assert votes.decide(6, (0, 2), (2,)) == []
-    assert votes.staying((0,)) == [], "nobody is left but who leaves"

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-
 from dynamix_ps.membership.messages import Process
 from worker_hooks.membership.entries import Entries
 
@@ -44,13 +42,3 @@ def test_several_at_once_and_only_the_last_one_of_a_place() -> None:
     assert entries.decide(8, 4, held) == [worker(2, "c"), worker(3), held[3]]
     assert entries.version == 4
     assert entries.due(8) == [worker(2, "c"), worker(3), held[3]]
-
-
-def test_a_newcomer_takes_over_who_comes_after_it() -> None:
-    entries, other = Entries(), Entries()
-    entries.decide(8, 1, {1: worker(2)})
-    entries.decide(9, 2, {1: worker(2), 2: worker(3)})
-    entries.due(8)
-    other.take_over(json.loads(json.dumps(entries.packed())))
-    assert other.version == 2
-    assert other.due(9) == [worker(3)]

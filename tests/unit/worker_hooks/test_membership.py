@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import dataclasses
 import queue
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock, call
 
 import pytest
 
@@ -45,83 +45,63 @@ from server_hooks.membership import ServerMember
 from tests.launching import wait_for
 from tests.unit.arbitrator.service_bench import Bench, Scripted
 from tests.unit.membership.sums import NotedSums
-from worker_hooks.membership import member as member_module
+from worker_hooks.membership import late_servers
 from worker_hooks.membership.member import WorkerMember
 
 pytestmark = pytest.mark.timeout(60)
 
-RUN, TOKEN = "run-1", "secret"
-PATIENCE_S = 30.0
-NEVER_S = 3600.0
+RUN, TOKEN, PATIENCE_S = "run-1", "secret", 30.0
+WORKERS, SERVERS = 4, 2
 NOWHERE = ArbitratorAccess("127.0.0.1:1", RUN, TOKEN, Timeouts())
-EVERYBODY = frozenset(range(4))
 
 
-class Records(list[Record]):
-    """What would be on disk."""
-
-    def append(self, records: Iterable[Record]) -> None:  # type: ignore[override]  # of all that come at once
-        self.extend(records)
+def worker(slot: int, incarnation: str = "first") -> Process:
+    return Process("worker", slot, incarnation)
 
 
-class Notes:
-    def __init__(self) -> None:
-        self.lines: list[dict[str, Any]] = []
-        self.changed = threading.Condition()
+def server(slot: int, incarnation: str = "first") -> Process:
+    return Process("server", slot, incarnation)
+
+
+class Notes(list[dict[str, Any]]):
+    """Lines for users."""
 
     def write(self, kind: str, **fields: Any) -> None:
-        with self.changed:
-            self.lines.append({"kind": kind, **fields})
-            self.changed.notify_all()
+        self.append({"kind": kind, **fields})
 
-    def wait_for(self, kind: str, **fields: Any) -> dict[str, Any]:
-        def is_it(line: dict[str, Any]) -> bool:
-            return line["kind"] == kind and fields.items() <= line.items()
-
-        with self.changed:
-            assert self.changed.wait_for(lambda: any(map(is_it, self.lines)), PATIENCE_S), self.lines
-            return next(filter(is_it, self.lines))
-
-
-class Shown(list[tuple[int, int] | str]):
-    """What the endpoint for Prometheus would have, in order."""
-
-    def members(self, workers: int, servers: int) -> None:
-        self.append((workers, servers))
-
-    def lost(self, role: str) -> None:
-        self.append(role)
+    def wait_for(self, **fields: Any) -> None:
+        wait_for(lambda: any(fields.items() <= line.items() for line in self), f"{fields}", PATIENCE_S)
 
 
 class Control:
     """A coordinator in a loop of its own, which can be started again at the same port."""
 
-    def __init__(self, folder: Path, settings: MembershipSettings) -> None:
-        self.settings, self.records, self.notes = settings, Records(), Notes()
-        self.lost: list[int] = []
-        self.left: list[int] = []
-        self.shown = Shown()
+    def __init__(self, folder: Path) -> None:
+        self.notes, self.gauges = Notes(), Mock()
+        self.lost, self.left = list[int](), list[int]()
+        self._records = list[Record]()  # what would be on disk
         self._folder, self.port = folder, 0
         self.start()
 
     def start(self) -> None:
         ready = threading.Event()
-        self._thread = threading.Thread(target=lambda: asyncio.run(self._serve(ready)))
+        self._thread = threading.Thread(target=lambda: asyncio.run(self._serve(ready)), daemon=True)
         self._thread.start()
         assert ready.wait(PATIENCE_S)
 
     async def _serve(self, ready: threading.Event) -> None:
         self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
-        coordinator = Coordinator(self.settings, list(self.records))
-        tell = self.lost.append, self.left.append
-        coordination = Coordination(coordinator, self.records, self.notes, *tell, self.shown)
+        settings = MembershipSettings(WORKERS, SERVERS, confirm_s=PATIENCE_S, lease_s=PATIENCE_S)
+        coordinator = Coordinator(settings, list(self._records))
+        file, tell = Mock(append=self._records.extend), (self.lost.append, self.left.append)
+        coordination = Coordination(coordinator, file, self.notes, *tell, self.gauges)
         arbitrator = Bench(self._folder, Scripted()).arbitrator
-        server = RpcServer(arbitrator, RUN, TOKEN, self.settings.workers, coordinator=coordination)
-        self.port = await server.start(f"127.0.0.1:{self.port}")
+        rpc = RpcServer(arbitrator, RUN, TOKEN, WORKERS, coordinator=coordination)
+        self.port = await rpc.start(f"127.0.0.1:{self.port}")
         running = asyncio.create_task(coordination.run())
         ready.set()
         await self._stop.wait()
-        await server.stop(0)
+        await rpc.stop(0)
         running.cancel()
         await asyncio.wait((running,))
 
@@ -129,34 +109,26 @@ class Control:
         self._loop.call_soon_threadsafe(self._stop.set)
         self._thread.join(PATIENCE_S)
 
-    def access(self) -> ArbitratorAccess:
-        return ArbitratorAccess(
-            f"127.0.0.1:{self.port}", RUN, TOKEN, Timeouts(rpc_s=2.0, lease_s=min(self.settings.lease_s, 6.0))
-        )
-
 
 class Plane(NotedSums):
     """A data plane that notes what it is told, and of which a test says what has happened to it."""
 
     address = ""
 
-    def __init__(self, at: int = 0) -> None:
-        super().__init__(at)
+    def __init__(self) -> None:
+        super().__init__(at=0)
         self.losses: queue.SimpleQueue[PeerFailure] = queue.SimpleQueue()
-        self.missed: frozenset[int] = frozenset()  # slots of workers that do not answer
         self.answering = True  # servers
 
     def next_loss(self, timeout_s: float) -> PeerFailure | None:
-        try:
-            return self.losses.get(timeout=timeout_s) if timeout_s else self.losses.get_nowait()
-        except queue.Empty:
-            return None
+        with contextlib.suppress(queue.Empty):
+            return self.losses.get(timeout_s > 0, timeout_s)
+        return None
 
     def silent(self, quiet_s: float) -> frozenset[int]:
-        return self.missed
-
-    def silent_servers(self, quiet_s: float) -> frozenset[int]:
         return frozenset()
+
+    silent_servers = silent
 
     def answers(self, server: int, limit_s: float) -> bool:
         return self.answering
@@ -168,156 +140,93 @@ class Plane(NotedSums):
         wait_for(lambda: told in self.told, f"{told}", PATIENCE_S)
 
 
-def worker(slot: int, incarnation: str = "first") -> Process:
-    return Process("worker", slot, incarnation)
-
-
-def server(slot: int, incarnation: str = "first") -> Process:
-    return Process("server", slot, incarnation)
-
-
 class Job:
-    """The members of a job, their planes, and what their trainings are told."""
+    """The members of a job that have all met and are at round 5, their planes, and what their trainings are told."""
 
-    def __init__(self, control: Control, workers: int, servers: int) -> None:
-        self.control, self._founders = control, workers
-        self.planes: dict[Process, Plane] = {}
-        self.members: dict[Process, Any] = {}
-        self.words: dict[Process, queue.SimpleQueue[Any]] = {}
-        for slot in range(servers):
-            self.serve(slot)
-        for slot in range(workers):
-            self.work(slot)
-
-    def serve(self, slot: int, incarnation: str = "first") -> None:
-        process = server(slot, incarnation)
-        plane, words = self._begin(process)
-        self.members[process] = ServerMember(self.control.access(), process, plane, words.put)
-        self.members[process].start()
-
-    def work(self, slot: int) -> None:
-        process = worker(slot)
-        plane, words = self._begin(process)
-        self.members[process] = WorkerMember(self.control.access(), process, plane, self._founders, words.put)
-        self.members[process].start()
-
-    def _begin(self, process: Process) -> tuple[Plane, queue.SimpleQueue[Any]]:
-        self.planes[process], self.words[process] = Plane(), queue.SimpleQueue()
-        return self.planes[process], self.words[process]
+    def __init__(self, folder: Path) -> None:
+        self.control = Control(folder)
+        access = ArbitratorAccess(f"127.0.0.1:{self.control.port}", RUN, TOKEN, Timeouts(rpc_s=2.0, lease_s=6.0))
+        self.workers, self.servers = list(map(worker, range(WORKERS))), list(map(server, range(SERVERS)))
+        processes = [*self.servers, *self.workers]
+        self.planes = {process: Plane() for process in processes}
+        self.words: dict[Process, queue.SimpleQueue[Any]] = {process: queue.SimpleQueue() for process in processes}
+        self.launcher = Member(access, Process("launcher", 0, "launcher"))
+        self.members: list[Any] = [
+            *(ServerMember(access, one, self.planes[one], self.words[one].put) for one in self.servers),
+            *(WorkerMember(access, one, self.planes[one], WORKERS, self.words[one].put) for one in self.workers),
+            self.launcher,
+        ]
+        for member in self.members:
+            member.start()
+        for one in self.workers:
+            self.planes[one].hears(("resume", 1, 0, WORKERS, []))
+            self.planes[one].at = 5
 
     def told(self, process: Process) -> Any:
         """The next word for its training, or why it is to end."""
         return self.words[process].get(timeout=PATIENCE_S)
 
-    def lose(self, process: Process) -> None:
-        """Its connections close: those of servers to all others, those of workers to servers."""
-        for other, plane in self.planes.items():
-            if other != process and "server" in (other.role, process.role):
-                plane.losses.put(PeerFailure(process.role, process.slot))
+    def lose(self, slot: int) -> None:
+        """The connections of a worker to servers close."""
+        for one in self.servers:
+            self.planes[one].losses.put(PeerFailure("worker", slot))
 
     def close(self) -> None:
-        threads = [threading.Thread(target=member.close) for member in self.members.values()]
+        threads = [threading.Thread(target=member.close) for member in self.members]
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join(PATIENCE_S)
 
-    def lost(self) -> list[tuple[str, int]]:
-        return [(line["role"], line["slot"]) for line in self.control.notes.lines if line["kind"] == "lost"]
+
+@pytest.fixture
+def job(tmp_path: Path) -> Iterator[Job]:
+    one = Job(tmp_path)
+    yield one
+    one.close()
+    one.control.stop()
 
 
-@contextlib.contextmanager
-def running(folder: Path, workers: int = 4, servers: int = 2, **limits: Any) -> Iterator[Job]:
-    """A job whose founders have all met, and are at round 5."""
-    control = Control(folder, MembershipSettings(workers, servers, **{"confirm_s": 30.0, "lease_s": 20.0, **limits}))
-    job = Job(control, workers, servers)
-    for plane in (job.planes[worker(slot)] for slot in range(workers)):
-        plane.hears(("resume", 1, 0, workers, []))
-        plane.at = 5
-    try:
-        yield job
-    finally:
-        job.close()
-        control.stop()
+def test_all_others_hear_of_a_loss_also_from_a_coordinator_that_was_away(job: Job) -> None:
+    control = job.control
+    job.planes[worker(1)].at = 4
+    job.lose(2)  # two servers see it: no third word is needed
+    for slot in (0, 1, 3):
+        job.planes[worker(slot)].hears(("resume", 2, 5, 3, []))
+    control.notes.wait_for(kind="members", workers=[0, 1, 3], round=5)
+    assert control.lost == [2]
+    assert control.gauges.method_calls[-3:] == [call.members(4, 2), call.lost("worker"), call.members(3, 2)]
+    control.stop()
+    job.planes[worker(1)].at = 5
+    job.lose(1)
+    control.start()
+    control.notes.wait_for(kind="members", workers=[0, 3])
+    assert control.lost == [2, 2, 1], "the second arbitrator is told of the loss before it, too"
+    assert [(line["role"], line["slot"]) for line in control.notes if line["kind"] == "lost"] == [
+        ("worker", 2),
+        ("worker", 1),
+    ]
+    assert all(job.words[worker(slot)].empty() for slot in (0, 3)), "they stay"
+    job.close()
+    wait_for(lambda: sorted(control.left) == [0, 3], "both to have said their last word", PATIENCE_S)
 
 
-@contextlib.contextmanager
-def launcher(job: Job) -> Iterator[Member]:
-    member = Member(job.control.access(), Process("launcher", 0, "launcher"))
-    member.start()
-    try:
-        yield member
-    finally:
-        member.close()
-
-
-def test_all_others_hear_of_a_loss_also_from_a_coordinator_that_was_away(tmp_path: Path) -> None:
-    with running(tmp_path) as job:
-        job.planes[worker(1)].at = 4
-        job.lose(worker(2))  # two servers see it: no third word is needed
-        for slot in (0, 1, 3):
-            job.planes[worker(slot)].hears(("resume", 2, 5, 3, []))
-        job.control.notes.wait_for("members", workers=[0, 1, 3], round=5)
-        assert (job.lost(), job.control.lost) == ([("worker", 2)], [2])
-        assert job.control.shown[-3:] == [(4, 2), "worker", (3, 2)]
-        job.control.stop()
-        job.planes[worker(1)].at = 5
-        job.lose(worker(1))
+def test_what_the_launcher_says_arrives_over_later_connections_and_counts_once(job: Job) -> None:
+    asks = job.launcher
+    asks.follow(suspicion(server(1, "")))
+    assert job.told(server(1)) == "server 1 (first) counts as lost: it has exited"
+    asks.tell(AskLeave(worker(7), 1), keep=True)  # there is none
+    for request, slot in enumerate((2, 1), 2):
+        job.control.stop()  # so nobody has a connection
+        asks.tell(AskLeave(worker(slot), request), keep=True)
         job.control.start()
-        job.control.notes.wait_for("members", workers=[0, 3])
-        assert job.control.lost == [2, 2, 1], "the second arbitrator is told of the loss before it, too"
-        assert all(job.words[worker(slot)].empty() for slot in (0, 3)), "they stay"
-        job.close()
-        wait_for(lambda: sorted(job.control.left) == [0, 3], "both to have said their last word", PATIENCE_S)
-
-
-def test_a_request_to_leave_arrives_over_later_connections_and_counts_once(tmp_path: Path) -> None:
-    with running(tmp_path) as job, launcher(job) as asks:
-        asks.tell(AskLeave(worker(7), 1), keep=True)  # there is none
-        for request, slot in enumerate((2, 1), 2):
-            job.control.stop()  # so nobody has a connection
-            asks.tell(AskLeave(worker(slot), request), keep=True)
-            job.control.start()
-            assert job.told(worker(slot)) == LeaveAsked(request)
-        asks.tell(AskLeave(worker(2), 4), keep=True)  # it was refused, and is asked once more
-        assert job.told(worker(2)) == LeaveAsked(4)
-        assert all(words.empty() for words in job.words.values())
-
-
-def test_a_server_that_counts_as_lost_hears_of_it_at_once_or_when_it_is_back(tmp_path: Path) -> None:
-    """The word of the launcher is enough, and names the one that is there: said by the slot alone, it is said once."""
-    with running(tmp_path, servers=3) as job, launcher(job) as says:
-        says.follow(suspicion(server(2, "")))
-        assert job.told(server(2)) == "server 2 (first) counts as lost: it has exited"
-        job.members[server(2)].close()
-        job.serve(2)
-        assert job.told(server(2)) == "server 2 (first) was replaced in generation 2"
-        job.members[server(2)].close()
-        job.serve(2, "second")
-        member = job.members[worker(0)]
-        wait_for(lambda: server(2, "second") in member.offered().values(), "the second one to be offered")
-        job.control.stop()
-        job.control.start()
-        says.follow(suspicion(worker(3)))
-        job.control.notes.wait_for("members", workers=[0, 1, 2])
-        assert job.lost() == [("server", 2), ("worker", 3)]
-
-
-def test_who_is_silent_everywhere_is_lost_after_its_lease_and_hears_it_when_it_is_back(tmp_path: Path) -> None:
-    """Its connections stay open."""
-    with running(tmp_path, workers=3, lease_s=1.0) as job:
-        stream = job.members[worker(2)]._member
-        stream._access = dataclasses.replace(stream._access, timeouts=Timeouts(rpc_s=2.0, lease_s=NEVER_S))
-        for slot in (0, 1):
-            job.planes[server(slot)].missed = frozenset({2})
-        assert job.told(worker(2)).reason == "worker 2 (first) counts as lost: its lease ran out while others waited"
-        job.planes[worker(0)].hears(("resume", 2, 5, 2, []))
-        assert job.lost() == [("worker", 2)]
+        assert job.told(worker(slot)) == LeaveAsked(request)
+    asks.tell(AskLeave(worker(2), 4), keep=True)  # it was refused, and is asked once more
+    assert job.told(worker(2)) == LeaveAsked(4)
+    assert all(job.words[one].empty() for one in job.workers)
 
 
 # Without a coordinator.
-
-
 def member_of(process: Process, plane: Plane, late: bool = False) -> WorkerMember:
     return WorkerMember(NOWHERE, process, plane, 3, pytest.fail, late)
 
@@ -368,7 +277,7 @@ def test_a_newcomer_does_not_begin_without_the_others(monkeypatch: pytest.Monkey
     with pytest.raises(PeerLostError, match="workers were lost while"):
         member.begin(planned, 7)
     plane.answering = False
-    monkeypatch.setattr(member_module, "_MEET_S", 0.0)
+    monkeypatch.setattr(late_servers, "_MEET_S", 0.0)
     for wait in (lambda one: one.begin(planned, 7), lambda one: one.take_in(planned.servers)):
         with pytest.raises(PeerLostError, match=r"server 0 \(first\) has not answered"):
             wait(member_of(worker(2), plane, late=True))
