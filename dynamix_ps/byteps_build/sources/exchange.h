@@ -202,12 +202,14 @@ class Exchange : public ps::PieceReceiver {
     shared_.erase(place);
   }
 
-  // Seconds that `bytes` take to a server and back; negative: not within `timeout_s`.
+  // Seconds that `bytes` take to a server and back; negative: not within `timeout_s`. What comes later counts for no
+  // other echo.
   double Echo(int server, size_t bytes, double timeout_s) {
     echo_.assign(bytes, 0);
     replied_.Clear();
     ps::PieceHead head = {};
     head.kind = ps::PieceKind::kEcho;
+    head.round = ++echoes_;
     head.bytes = bytes;
     auto begin = std::chrono::steady_clock::now();
     transport_->SendPiece(server, head, ps::SArray<char>(echo_.data(), bytes, false));
@@ -236,6 +238,10 @@ class Exchange : public ps::PieceReceiver {
   }
 
   char* PlaceFor(int sender, const ps::PieceHead& head) override {
+    if (head.kind == ps::PieceKind::kEcho && head.round != echoes_) {
+      late_.resize(head.bytes);
+      return late_.data();
+    }
     if (head.kind == ps::PieceKind::kEcho) {
       CHECK_EQ(head.bytes, echo_.size()) << "node " << sender << " sends back something else";
       return echo_.data();
@@ -266,6 +272,7 @@ class Exchange : public ps::PieceReceiver {
       SendWaiting(sender, lane);
       return;
     }
+    if (head.kind == ps::PieceKind::kEcho && head.round != echoes_) return;
     if (head.kind != ps::PieceKind::kAnswer) {
       mapped_ = head.size == 1;
       replied_.Set();
@@ -430,6 +437,8 @@ class Exchange : public ps::PieceReceiver {
   std::condition_variable more_in_queue_;
   std::thread sender_;  // never ends, like this object
   std::vector<char> echo_;  // of the one echo or announcement at a time
+  std::vector<char> late_;  // what comes of earlier echoes, for which nobody waits any more
+  std::atomic<uint64_t> echoes_{0};  // so far
   Event replied_;
   std::atomic<bool> mapped_{false};
 };

@@ -14,29 +14,21 @@ class ServerWatch:
     """Questions of one worker to its servers. Any thread.
 
     Args:
-        echo: sends a question to a server. Returns whether an answer of any server comes within so many seconds.
+        echo: sends a question to a server. Returns whether its answer comes within so many seconds.
         clock: monotonic seconds.
     """
 
     def __init__(self, echo: Callable[[int, float], bool], clock: Callable[[], float] = time.monotonic) -> None:
         self._echo, self._clock = echo, clock
         self._mu = threading.Lock()  # one question at a time
-        self._owed = 0  # answers for which nobody waited long enough; they may still come
         self._progress: Hashable = None
         self._moved_s = self._looked_s = -math.inf
         self._asked_s: dict[int, float] = {}  # since when a server owes an answer
 
     def answers(self, server: int, limit_s: float) -> bool:
-        """Whether this server answers a question within `limit_s`.
-
-        An answer does not name its server. So this asks once more for each late answer that may still come.
-        """
+        """Whether this server answers a question within `limit_s`."""
         with self._mu:
-            for _ in range(self._owed + 1):
-                if not self._echo(server, limit_s):
-                    self._owed += 1
-                    return False
-        return True
+            return self._echo(server, limit_s)
 
     def silent(self, servers: Collection[int], progress: Hashable, quiet_s: float) -> frozenset[int]:
         """The `servers` that give no sign of life for `quiet_s`. Call this several times in `quiet_s`.

@@ -1,4 +1,4 @@
-"""Which workers a server takes for silent: the sources as they are, and a clock that a program sets (silence.cc)."""
+"""Who is taken for silent: the sources as they are, and a clock and a network that programs play."""
 
 from __future__ import annotations
 
@@ -14,6 +14,9 @@ pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="no g++")
 
 
 @pytest.mark.slow
-def test_who_has_no_part_in_a_sum_that_others_wait_for_and_does_not_answer(tmp_path: Path) -> None:
-    done = subprocess.run([build(tmp_path, "silence")], capture_output=True, text=True, timeout=60, check=False)
+@pytest.mark.parametrize(
+    "program", ["silence", "echo"], ids=["a worker that others wait for", "a server whose answer comes late"]
+)
+def test_who_does_not_answer(program: str, tmp_path: Path) -> None:
+    done = subprocess.run([build(tmp_path, program)], capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr[-3000:]

@@ -1,4 +1,4 @@
-"""Which servers a worker takes for silent: questions that are answered, late or not at all, on a clock that is set."""
+"""Which servers a worker takes for silent: questions that are answered or not, on a clock that is set."""
 
 from __future__ import annotations
 
@@ -8,20 +8,17 @@ QUIET_S = 6.0
 
 
 class Servers:
-    """Answers come in time, late or never. A late one is taken for that to the question at hand."""
+    """Answers come at once or never."""
 
     def __init__(self) -> None:
         self.now_s = 0.0
-        self.late: set[int] = set()
         self.stopped: set[int] = set()
         self.asked: list[int] = []
-        self._on_the_way = 0
         self.watch = ServerWatch(self._echo, lambda: self.now_s)
 
     def _echo(self, server: int, limit_s: float) -> bool:
         self.asked.append(server)
-        came = self._on_the_way > 0 or server not in self.late | self.stopped
-        self._on_the_way += (server in self.late) - (self._on_the_way > 0)
+        came = server not in self.stopped
         self.now_s += 0.0 if came else limit_s
         return came
 
@@ -75,14 +72,3 @@ def test_who_was_stopped_itself_begins_anew() -> None:
     servers.now_s = 60.0
     assert servers.look({1}, 63.0) == frozenset()
     assert servers.look({1}, 68.0) == {1}
-
-
-def test_a_late_answer_of_another_server_does_not_count() -> None:
-    servers = Servers()
-    servers.late, servers.stopped = {0}, {1}
-    assert not servers.watch.answers(0, 1.0)
-    assert not servers.watch.answers(1, 1.0), "one has come, of the other server"
-    servers.stopped = set()
-    assert servers.watch.answers(1, 1.0)
-    servers.stopped = {1}
-    assert not servers.watch.answers(1, 1.0)
