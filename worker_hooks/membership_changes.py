@@ -198,8 +198,9 @@ class MembershipChanges:
         with self._sums.watch.blocked():  # it is no work of this worker
             copy = StateCopy()
             self._write_state(cast(BinaryIO, copy))
+        handover = self._hand_over(self._member.planned(), follows=True)
         for one in newcomers:
-            self.votes.newcomers.here[one] = self._member.let_follow(one, self._hand_over(None), copy)
+            self.votes.newcomers.here[one] = self._member.let_follow(one, handover, copy)
 
     def _listen_to_sums(self) -> None:
         self._comm.on_sum = self._give_sum if self.votes.newcomers.here else None
@@ -208,8 +209,8 @@ class MembershipChanges:
         for giver in self.votes.newcomers.here.values():
             giver.sum(number, values)
 
-    def _hand_over(self, planned: Planned | None) -> Handover:
-        """What a newcomer needs to know. `planned`: who makes the coming round with it; none: it is to follow."""
+    def _hand_over(self, planned: Planned, follows: bool = False) -> Handover:
+        """What a newcomer needs to know. `planned`: who makes the coming round, with it unless it is to follow."""
         assert self._comm.elastic is not None
         return Handover(
             framework=self._adapter.framework,
@@ -218,6 +219,7 @@ class MembershipChanges:
             data=self._data.look.row().tolist(),
             lengths=self._data.lengths_code,
             planned=planned,
+            follows=follows,
             round=self._comm.elastic.status().first_incomplete,
             sums=self._comm.known(),
             lag=self._plans.lag,
@@ -262,7 +264,7 @@ class MembershipChanges:
             self._handover = handover = Handover.of(sums.told())
             self._compare(handover)
             position = self._adapter.state.receive(sums.stream)
-            if handover.planned is None:
+            if handover.follows:
                 unless_it_follows.pop_all()
                 self._sums_of_others, self._sums.follows = sums, True
         self._plans.depth = handover.lag
@@ -300,13 +302,13 @@ class MembershipChanges:
         self._training.gathers.take_over(handover.gathers)
         if handover.newest is not None:
             self._now.sum = GradientSum.of(handover.newest)
-        if handover.planned is not None:
-            self.votes.newcomers.take_over(Process(**one) for one in handover.followed)
-            self._member.begin(handover.planned, handover.round)
-        if self._sums.follows:
+        if handover.follows:
+            self._member.meet(handover.planned)  # nobody waits for that yet
             self._comm.follow(self._sums_of_others)
             self._observer.is_silent = True
         else:
+            self.votes.newcomers.take_over(Process(**one) for one in handover.followed)
+            self._member.begin(handover.planned, handover.round)
             self._observer.enter(handover.window)
 
     def _enter(self, sums: SumTaker, iteration: int) -> None:
@@ -324,7 +326,6 @@ class MembershipChanges:
                 f"this worker has followed the others, and made {found[0]} steps and {found[1]} sums where they made "
                 f"{expected[0]} and {expected[1]}; the script must do the same on every worker, also after a late start"
             )
-        assert handover.planned is not None
         self._sums_of_others = None
         self._sums.follows = self.votes.follows = False
         self.votes.newcomers.take_over(Process(**one) for one in handover.followed)

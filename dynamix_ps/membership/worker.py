@@ -209,6 +209,10 @@ class Worker:
             self.known.place(servers)
             self._sums.use_servers_without(self.known.lost)
         self._expect()
+        return self.planned()
+
+    def planned(self) -> Planned:
+        """Who makes the coming round."""
         return Planned(self.known.present(), list(self.known.placed.values()), self._generation)
 
     def _expect(self) -> None:

@@ -23,7 +23,8 @@ class Handover:
         parameters: shape and type of every trained parameter, by name and in order.
         data: a row of a fingerprint of the data set.
         lengths: checksum of the tokens of the samples; 0 where sizes are in samples.
-        planned: who makes the round; none: the newcomer is not in it yet, and follows the others.
+        planned: who makes the round.
+        follows: the newcomer is not in it yet, and follows the others.
         round: number of the round.
         sums: what `Comm.known` returned.
         lag: batches that are prepared ahead.
@@ -42,7 +43,8 @@ class Handover:
     parameters: Mapping[str, str]
     data: Sequence[float]
     lengths: int
-    planned: Planned | None
+    planned: Planned
+    follows: bool
     round: int
     sums: Mapping[str, Any]
     lag: int
@@ -65,5 +67,4 @@ class Handover:
     def of(cls, packed: bytes | bytearray) -> Handover:
         """What `packed` returned, of the same version of this package."""
         fields = json.loads(packed)
-        planned = fields.pop("planned")
-        return cls(planned=None if planned is None else Planned.of(planned), **fields)
+        return cls(planned=Planned.of(fields.pop("planned")), **fields)

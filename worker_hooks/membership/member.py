@@ -82,15 +82,20 @@ class WorkerMember:
         with self._mu:
             return self._worker.offered()
 
+    def planned(self) -> Planned:
+        """As `Worker.planned`."""
+        with self._mu:
+            return self._worker.planned()
+
     def take_in(self, entering: Collection[Process]) -> Planned:
         """As `Worker.take_in`. Raises PeerLostError if a server does not answer this worker."""
-        self._wait_for(entering)
+        self.meet(entering)
         with self._mu:
             return self._worker.take_in(entering)
 
     def begin(self, planned: Planned, round_number: int) -> None:
         """As `Worker.begin`. Raises PeerLostError if another decision is under way, or a server does not answer."""
-        self._wait_for(planned.servers)
+        self.meet(planned.servers)
         with self._mu:
             self._happened.wait_for(lambda: self._worker.has_heard_of(planned.generation), _HEAR_S)
             effects = self._worker.begin(planned, round_number)
@@ -123,24 +128,24 @@ class WorkerMember:
         with self._mu:
             new = self._worker.not_met()
         for server in new:
-            self._meet(server)
+            self._answers(server)
         self._happens(lambda: self._worker.on_time(time.monotonic()))
         workers, servers = self._plane.silent(self._lease_s), self._plane.silent_servers(self._lease_s)
         with self._mu:
             waited_for = self._worker.waits_for(workers, servers)
         self._member.waits(waited_for)
 
-    def _wait_for(self, entering: Iterable[Process]) -> None:
-        """Until each server among these answers, or is lost. Raises PeerLostError."""
+    def meet(self, members: Iterable[Process]) -> None:
+        """Wait until each server among these answers, or is lost. Raises PeerLostError."""
         deadline_s = time.monotonic() + _MEET_S
-        for server in entering:
+        for server in members:
             while not self._worker.known.has_met(server):
-                if not self._meet(server) and time.monotonic() > deadline_s:
+                if not self._answers(server) and time.monotonic() > deadline_s:
                     raise PeerLostError(
                         f"{server} has not answered this worker in {_MEET_S:g} s; it must be started again"
                     )
 
-    def _meet(self, server: Process) -> bool:
+    def _answers(self, server: Process) -> bool:
         """Whether it answers now. A connection to its slot that is found closed was to the one before it."""
         if answers := self._plane.answers(server.slot, _ANSWER_S):
             self._watch.tell()

@@ -109,6 +109,10 @@ class MemberProcess:
         """Whether this worker, which came late, is one of these."""
         return self._me in entering
 
+    def meet(self, planned: Planned) -> None:
+        """Wait until each server has answered this worker, which came late. Raises PeerLostError if one does not."""
+        self._member.meet(planned.servers)
+
     def begin(self, planned: Planned, round_number: int) -> None:
         """This worker, which came late, is where the others are. Raises PeerLostError if they are elsewhere by now."""
         self._member.begin(planned, round_number)
@@ -118,6 +122,10 @@ class MemberProcess:
     def offered(self) -> dict[int, Process]:
         """Who may enter, by version of the entry, as far as this worker has heard."""
         return self._member.offered() if self._has_met else {}
+
+    def planned(self) -> Planned:
+        """Who makes the coming sum."""
+        return self._member.planned()
 
     def take_in(self, entering: Collection[Process]) -> Planned:
         """These workers and servers are in the coming sum. All workers say so between the same two sums."""

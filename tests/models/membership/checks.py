@@ -122,7 +122,9 @@ class Checks:
     def _has_lost_its_giver(self, newcomer: Process) -> bool:
         trainer = self._world.workers[newcomer].trainer
         giver = trainer.giver or next((sender for sender, _ in trainer.inbox), None)
-        return giver is not None and not self._world.alive(giver)
+        if giver is None:
+            return False
+        return not self._world.alive(giver) or self._world.workers[giver].trainer.leaving
 
     def found_out(self, processes: list[Process], only_seen: bool = False) -> None:
         """These are dead since long, and others go on or wait for somebody else.

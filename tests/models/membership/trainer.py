@@ -47,7 +47,8 @@ class Phase(Enum):
 class Handover:
     """What a newcomer gets: the state before a round, and all else that the others know."""
 
-    planned: Planned | None  # None: it is to follow
+    planned: Planned
+    follows: bool
     round: int
     training: Training
     votes: Any
@@ -135,6 +136,7 @@ class Trainer:
     _entering: list[Process] | None = None
     _givers: dict[Process, FollowedBy | None] = field(default_factory=dict)
     _planned: Planned | None = None
+    _to_meet: Sequence[Process] = ()  # servers, before it follows
     _begin: tuple[Planned, int] | None = None
 
     @property
@@ -166,8 +168,10 @@ class Trainer:
         match self.phase:
             case Phase.BEGIN:
                 return self.core.generation > 0 if self.is_founder else bool(self.inbox) or self.giver_is_gone
+            case Phase.ADMIT if self.votes.follows and self._entering is None:
+                return all(map(self.core.known.has_met, self._to_meet))
             case Phase.ADMIT if self.votes.follows:
-                return True if self._entering is None else bool(self.inbox) or self.giver_is_gone
+                return bool(self.inbox) or self.giver_is_gone
             case Phase.ADMIT:
                 return self._entering is None or all(map(self.core.known.has_met, self._entering))
             case Phase.ENTER:
@@ -209,7 +213,11 @@ class Trainer:
 
     def servers_to_meet(self) -> list[Process]:
         """Those that it waits for."""
-        awaited = self._begin[0].servers if self.phase is Phase.ENTER and self._begin else self._entering or ()
+        awaited: Sequence[Process] = self._entering or ()
+        if self.phase is Phase.ENTER and self._begin:
+            awaited = self._begin[0].servers
+        elif self.votes.follows:
+            awaited = self._to_meet
         return [one for one in awaited if not self.core.known.has_met(one)]
 
     @property
@@ -233,8 +241,8 @@ class Trainer:
         self.training = handover.training
         self.votes.take_over(handover.votes)
         self._present, self._has_sum = handover.present, handover.has_sum
-        self.votes.follows, self.phase = handover.planned is None, Phase.ADMIT
-        if handover.planned is not None:
+        self.votes.follows, self.phase, self._to_meet = handover.follows, Phase.ADMIT, handover.planned.servers
+        if not handover.follows:
             self.votes.newcomers.take_over(handover.followed)
             self._begin, self.phase = (handover.planned, handover.round), Phase.ENTER
 
@@ -269,13 +277,13 @@ class Trainer:
             assert self._planned is not None
             there = self.votes.is_there(newcomer, giver, self._planned)
             if there and (giver is not None or self.reaches(newcomer)):
-                self.outgoing.append((newcomer, self._handover(self._planned)))
+                self.outgoing.append((newcomer, self._handover(self._planned, follows=False)))
             elif there or giver is not None:
                 effects += self.cannot_reach(newcomer)
         self._givers = {}
         for newcomer in self.votes.unfollowing(self.leads) if self._has_sum else ():
             self.votes.newcomers.here[newcomer] = FollowedBy()
-            self.outgoing.append((newcomer, self._handover(None)))
+            self.outgoing.append((newcomer, self._handover(self.core.planned(), follows=True)))
         self.phase = Phase.PUSH
         return effects
 
@@ -284,10 +292,10 @@ class Trainer:
         self.not_reached.append(newcomer)
         return [suspicion(newcomer)]
 
-    def _handover(self, planned: Planned | None) -> Handover:
+    def _handover(self, planned: Planned, follows: bool) -> Handover:
         followed, number = tuple(self.votes.newcomers.followed), self.plane.status().first_incomplete
         votes, present = self._packed(), tuple(self._present)
-        return Handover(planned, number, self.training, votes, present, followed, self._has_sum)
+        return Handover(planned, follows, number, self.training, votes, present, followed, self._has_sum)
 
     def _packed(self) -> Any:
         """The votes as they travel."""
@@ -300,7 +308,7 @@ class Trainer:
         self._entering = None
         _, told = self.inbox.pop(0)
         if self.own in entering:
-            if not isinstance(told, Handover) or told.planned is None:
+            if not isinstance(told, Handover) or told.follows:
                 raise Violation(f"{self.own} is to enter with round {self.round}, and is told {told}")
             if (told.training, told.votes) != (self.training, self._packed()):
                 raise Violation(f"{self.own} has followed to {self.training}, and the others have {told.training}")

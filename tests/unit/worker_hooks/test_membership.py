@@ -45,7 +45,7 @@ from server_hooks.membership import ServerMember
 from tests.launching import wait_for
 from tests.unit.arbitrator.service_bench import Bench, Scripted
 from tests.unit.membership.sums import NotedSums
-from worker_hooks.membership import late_servers
+from worker_hooks.membership import member as member_module
 from worker_hooks.membership.member import WorkerMember
 
 pytestmark = pytest.mark.timeout(60)
@@ -277,7 +277,7 @@ def test_a_newcomer_does_not_begin_without_the_others(monkeypatch: pytest.Monkey
     with pytest.raises(PeerLostError, match="workers were lost while"):
         member.begin(planned, 7)
     plane.answering = False
-    monkeypatch.setattr(late_servers, "_MEET_S", 0.0)
+    monkeypatch.setattr(member_module, "_MEET_S", 0.0)
     for wait in (lambda one: one.begin(planned, 7), lambda one: one.take_in(planned.servers)):
         with pytest.raises(PeerLostError, match=r"server 0 \(first\) has not answered"):
             wait(member_of(worker(2), plane, late=True))

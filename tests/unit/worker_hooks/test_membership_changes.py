@@ -20,7 +20,6 @@ from worker_hooks.saved.checkpoint import Position
 
 NEWCOMER, OTHER = Process("worker", 2, "w2b", "10.0.0.3:1"), Process("worker", 3, "w3b", "10.0.0.4:1")
 PLANNED = HANDOVER.planned
-assert PLANNED is not None
 
 
 def neighbours(rank: int = 0, leads: bool = True, followed: bool = True) -> Any:
