@@ -7,7 +7,7 @@ import weakref
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager
-from typing import BinaryIO, cast
+from typing import BinaryIO
 from unittest.mock import Mock
 
 import numpy as np
@@ -90,17 +90,18 @@ def test_who_gives_the_state_knows_whether_the_newcomer_has_it(takes: bool) -> N
 
 def test_who_follows_gets_what_all_know_and_a_copy_of_the_state_which_is_free_then() -> None:
     copy = StateCopy()
-    write(cast(BinaryIO, copy))
+    copy.write(b"a small state")
     kept = weakref.ref(copy)
     with newcomer() as (process, taken), closing(follow(ACCESS, process, HANDOVER, copy)) as giver:
         del copy
-        giver.note({"plan": 1})
         handover = Handover.of((taker := taken()).told())
         assert handover == HANDOVER
         assert handover.planned.workers[0].address == "10.0.0.1:1", "which does not count in a comparison"
         assert list(handover.parameters) == list(HANDOVER.parameters), "in order"
-        assert takes_state(taker) and taker.note() == {"plan": 1}
-        assert kept() is None
+        fill(taker.stream, memoryview(state := bytearray(13)))
+        assert state == b"a small state", "before there is a sum"
+        giver.note({"plan": 1})
+        assert taker.note() == {"plan": 1} and kept() is None
 
 
 @pytest.mark.parametrize("block_bytes", [100, 1 << 20], ids=["many blocks", "one"])
