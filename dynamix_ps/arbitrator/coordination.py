@@ -70,16 +70,19 @@ class Coordination:
             if process.role == "worker" and process.slot not in there:
                 self._on_lost(process.slot)
         await self._send(self._coordinator.restart(time.monotonic()))
-        while True:
-            try:
-                told = await asyncio.wait_for(self._told.get(), TICK_S)
-            except asyncio.TimeoutError:
-                await self._send(self._coordinator.on_time(time.monotonic()))
-                continue
-            if isinstance(told, _Told):
-                await self._send(self._take_in(*told))
-            else:
-                told.put_nowait(None)
+        coming = asyncio.ensure_future(self._told.get())
+        try:
+            while True:
+                if not (await asyncio.wait({coming}, timeout=TICK_S))[0]:  # `wait_for` may miss that it is cancelled
+                    await self._send(self._coordinator.on_time(time.monotonic()))
+                    continue
+                told, coming = coming.result(), asyncio.ensure_future(self._told.get())
+                if isinstance(told, _Told):
+                    await self._send(self._take_in(*told))
+                else:
+                    told.put_nowait(None)
+        finally:
+            coming.cancel()
 
     async def membership(
         self, sender: Process, messages: AsyncIterator[ToCoordinator | None]
