@@ -13,8 +13,8 @@ from torch.distributed import HashStore  # type: ignore[attr-defined]
 
 from dynamix_ps.comm.ring import group as ring_group
 from dynamix_ps.comm.ring.elastic import ElasticRing
-from dynamix_ps.comm.ring.gloo import _listen
 from dynamix_ps.comm.ring.group import RingGroup, open_store
+from dynamix_ps.comm.ring.sums import RingSums
 from tests.launching import wait_for
 
 PATIENCE_S = 20.0
@@ -53,9 +53,9 @@ class Member:
 
 @contextlib.contextmanager
 def job(workers: int = 3) -> Iterator[list[Member]]:
-    """Workers in a ring. Who waits at a store that is gone does so for a moment."""
+    """Workers in a ring. Who waits for one that is gone does so for a moment."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ring_group, "MEETING_S", 5.0)
+        patch.setattr(ring_group, "CONNECT_S", 1.0)
         patch.setattr(RingGroup, "abandon", lambda group: None)  # the process does not end
         patch.setenv("GLOO_SOCKET_IFNAME", "lo")
         members = _start(workers)
@@ -64,6 +64,7 @@ def job(workers: int = 3) -> Iterator[list[Member]]:
         finally:
             for member in members:
                 member.ring.close()
+                member.ring._sums = RingSums()  # what it has pushed refers to its ring
             wait_for(lambda: _taken_down(members), "all rings to be taken down")
 
 
@@ -83,7 +84,7 @@ def _start(workers: int) -> list[Member]:
 
 
 def _member(rank: int, group: RingGroup | None) -> Member:
-    store, address = open_store("127.0.0.1", _listen)
+    store, address = open_store("127.0.0.1")
     return Member(rank, ElasticRing(rank, group, address), store)
 
 

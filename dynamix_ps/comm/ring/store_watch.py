@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import socket
 import threading
 import time
 from collections.abc import Mapping
-from datetime import timedelta
 
-from dynamix_ps.addresses import split_host_port
-
-_TRY_S = 1.0  # of one connection, and between two that fail
+from dynamix_ps.comm.ring.group import TRY_S, knock, reach_store
 
 
 class StoreWatch:
@@ -40,19 +36,15 @@ class StoreWatch:
 
     def _ask(self, address: str) -> None:
         while not _has_answered(address):
-            time.sleep(_TRY_S)
+            time.sleep(TRY_S)
         with self._mu:
             del self._asked_s[address]
 
 
 def _has_answered(address: str) -> bool:
     """False: the store cannot be reached. A refused connection is an answer: that process is gone, not silent."""
-    from torch.distributed import TCPStore  # type: ignore[attr-defined]  # its stubs do not export it
-
-    host, port = split_host_port(address)
     try:
-        socket.create_connection((host, int(port)), _TRY_S).close()  # torch prints what it cannot reach
-        TCPStore(host, int(port), is_master=False, wait_for_workers=False, timeout=timedelta(seconds=_TRY_S))
+        reach_store(address)
     except ConnectionRefusedError:
         return True
     except (OSError, RuntimeError):
@@ -62,9 +54,8 @@ def _has_answered(address: str) -> bool:
 
 def _is_gone(address: str) -> bool:
     """Whether the machine answers and nothing listens on the port."""
-    host, port = split_host_port(address)
     try:
-        socket.create_connection((host, int(port)), _TRY_S).close()
+        knock(address)
     except ConnectionRefusedError:
         return True
     except OSError:

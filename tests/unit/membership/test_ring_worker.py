@@ -5,10 +5,7 @@ from __future__ import annotations
 import pytest
 
 from dynamix_ps.membership.ring_worker import (
-    GiveUp,
-    HandOut,
     Meet,
-    Release,
     Ring,
     RingWorker,
     SpreadKept,
@@ -35,8 +32,8 @@ def make_round(worker: RingWorker, parts: int = 2) -> None:
     for _ in range(parts):
         worker.push()
     for part in range(parts):
-        worker.summed(worker.ring, part, True)
-    assert worker.complete() == [HandOut()]
+        worker.summed(worker.ring, part)
+    worker.complete()
 
 
 def decided(
@@ -63,11 +60,11 @@ def in_ring(made: int = 0) -> RingWorker:
 def test_a_round_is_complete_when_all_its_parts_are_summed() -> None:
     worker = RingWorker(0, FIRST)
     assert worker.push() == (0, [StartSum(FIRST, 0)]) and worker.push() == (1, [StartSum(FIRST, 1)])
-    worker.summed(FIRST, 1, True)
+    worker.summed(FIRST, 1)
     assert worker.next_part() == 0 and not worker.is_complete(0)
-    worker.summed(FIRST, 0, True)
+    worker.summed(FIRST, 0)
     assert worker.next_part() is None and worker.status().first_incomplete == 0, "nobody has taken it"
-    assert worker.complete() == [HandOut()]
+    worker.complete()
     assert worker.is_complete(1) and worker.status().first_incomplete == 1
     handle, effects = worker.push()
     assert effects == [StartSum(FIRST, 0)] and not worker.is_complete(handle)
@@ -78,20 +75,20 @@ def test_no_round_completes_after_it_was_named() -> None:
     worker = RingWorker(0, FIRST)
     worker.push()
     worker.push()
-    worker.summed(FIRST, 0, True)
-    progress, effects = worker.freeze()
-    assert (progress.first_incomplete, effects) == (0, [GiveUp(FIRST)])
-    worker.summed(FIRST, 1, True)
+    worker.summed(FIRST, 0)
+    progress = worker.freeze()
+    assert progress.first_incomplete == 0
+    worker.summed(FIRST, 1)
     assert worker.is_held and worker.next_part() == 0
     with pytest.raises(AssertionError):
         worker.complete()
-    assert worker.freeze() == (progress, []), "a change that follows finds no ring"
+    assert worker.freeze() == progress
 
 
 def test_the_open_round_is_made_anew_with_those_that_are_left() -> None:
     worker = RingWorker(0, FIRST)
     worker.push()
-    worker.summed(FIRST, 0, True)
+    worker.summed(FIRST, 0)
     worker.freeze()
     handle, effects = worker.push()
     assert effects == [], "there is no ring"
@@ -100,10 +97,10 @@ def test_the_open_round_is_made_anew_with_those_that_are_left() -> None:
     assert worker.resume(1, 0, 2, ()) == [Meet(second)]
     assert worker.is_held
     assert worker.met(second, [0, 0]) == [StartSum(second, 0), StartSum(second, 1)]
-    worker.summed(FIRST, 1, True)
+    worker.summed(FIRST, 1)
     assert worker.next_part() == 0
     for part in (0, 1):
-        worker.summed(second, part, True)
+        worker.summed(second, part)
     worker.complete()
     assert worker.is_complete(handle)
 
@@ -129,7 +126,7 @@ def test_who_is_behind_takes_the_sums_of_the_lowest_that_has_them() -> None:
     assert worker.is_held and worker.next_part() == 0
     assert worker.spread(now) == []
     assert worker.next_part() is None
-    assert worker.complete() == [HandOut()]
+    worker.complete()
     assert worker.push()[1] == [StartSum(now, 0)]
 
 
@@ -141,7 +138,7 @@ def test_sums_that_come_in_a_ring_that_was_given_up_do_not_count() -> None:
     worker.resume(1, 1, 3, ())
     now = ring(1, 1, 0, 1, 2)
     worker.met(now, [0, 1, 1])
-    assert worker.freeze()[1] == [GiveUp(now)]
+    worker.freeze()
     assert worker.spread(now) == [] and worker.is_held and worker.next_part() == 0
 
 
@@ -151,7 +148,8 @@ def test_one_that_leaves_is_there_until_all_have_its_last_round() -> None:
     now = ring(1, 0, 0, 1, 2)
     worker.finished(now)
     assert not worker.departed, "it has not said so itself"
-    assert worker.depart() == [Release(now)] and not worker.departed
+    worker.depart()
+    assert worker.released == now and not worker.departed
     worker.finished(FIRST)
     assert not worker.departed
     worker.finished(now)

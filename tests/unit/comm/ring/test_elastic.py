@@ -72,12 +72,12 @@ def test_what_is_pushed_while_there_is_no_ring_is_in_the_next_one() -> None:
         assert not lost.handles
 
 
-def test_who_sees_the_ring_break_finds_whose_process_is_gone() -> None:
+def test_who_sees_the_ring_break_finds_whose_process_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
     with job(2) as (one, other):
         change(1, [one, other])
         with one.ring._changed:
             assert one.ring._changed.wait_for(lambda: one.ring._worker.ring is not None, PATIENCE_S)
-        one.ring._worker._members = ((0, one.ring.address), (1, closed_port()))
+        monkeypatch.setattr(one.ring._worker, "others", {1: closed_port()}.copy)
         with other.ring._changed:
             assert other.ring._changed.wait_for(lambda: other.ring._worker.ring is not None, PATIENCE_S)
         assert one.ring.next_loss(0.01) is None
@@ -89,7 +89,7 @@ def test_who_sees_the_ring_break_finds_whose_process_is_gone() -> None:
 
 
 @pytest.mark.slow
-def test_who_does_not_answer_is_silent_and_only_where_it_is_waited_for() -> None:
+def test_who_does_not_answer_is_silent_and_only_where_it_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     with job() as (one, busy, stopped), socket.socket() as deaf:
         deaf.bind(("127.0.0.1", 0))
         deaf.listen()  # connections are taken in by the kernel, and nobody answers
@@ -100,8 +100,8 @@ def test_who_does_not_answer_is_silent_and_only_where_it_is_waited_for() -> None
             member.ring.resume(1, 0, 3, ())
         with one.ring._changed:
             assert one.ring._changed.wait_for(lambda: one.ring._worker.ring is not None, PATIENCE_S)
-        *there, _ = one.ring._worker._members
-        one.ring._worker._members = (*there, (stopped.rank, f"127.0.0.1:{deaf.getsockname()[1]}"))
+        others = {**one.ring._worker.others(), stopped.rank: f"127.0.0.1:{deaf.getsockname()[1]}"}
+        monkeypatch.setattr(one.ring._worker, "others", others.copy)
         quiet_s = 0.4
         look = threading.Event()
         for _ in range(20):

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 import pytest
 
 from dynamix_ps.comm.plane import PeerFailure
-from dynamix_ps.comm.ring import rounds
+from dynamix_ps.comm.ring import elastic
 from dynamix_ps.comm.ring.group import Over, RingGroup, meet
 from dynamix_ps.comm.ring.store_watch import StoreWatch
 from tests.launching import wait_for
@@ -73,7 +73,7 @@ def test_the_same_workers_may_make_a_ring_again(monkeypatch: pytest.MonkeyPatch)
         made.append((name, rank, *sorted(addresses.items())))
         return meet(name, rank, addresses, over)
 
-    monkeypatch.setattr(rounds, "meet", noted)
+    monkeypatch.setattr(elastic, "meet", noted)
     with job(3) as members:
         one, other, leaver = founders = list(members)
         change(1, founders)
@@ -111,24 +111,18 @@ def test_one_that_does_not_come_is_silent_from_when_it_was_taken_in() -> None:
         wait_for(lambda: not one.ring._watch._asked_s, "the question to end")  # before the interpreter does
 
 
-def test_nobody_is_told_lost_in_whose_place_another_one_is_by_now() -> None:
+def test_nobody_is_told_lost_in_whose_place_another_one_is_by_now(monkeypatch: pytest.MonkeyPatch) -> None:
     """A decision may come while it is asked who is gone."""
     with job(2) as members:
         one, _ = founders = list(members)
         change(1, founders)
         assert make(founders, 0) == {11}
-        worker = one.ring._worker
-        there = worker._members
-        gone = (there[0], (1, closed_port()))
-
-        class Decides(StoreWatch):
-            def gone(self, addresses: Mapping[int, str]) -> int | None:
-                worker._members = there
-                return super().gone(addresses)
-
-        worker._members, one.ring._watch, worker.is_broken = gone, Decides(), True
+        worker, gone = one.ring._worker, {1: closed_port()}
+        answers = iter([gone, worker.others(), gone, gone])
+        monkeypatch.setattr(worker, "others", lambda: next(answers))
+        worker.is_broken = True
         assert one.ring.next_loss(0.01) is None
-        worker._members, one.ring._watch = gone, StoreWatch()
+        one.ring._watch = StoreWatch()
         assert one.ring.next_loss(0.01) == PeerFailure("worker", 1)
         worker.is_broken = False
 

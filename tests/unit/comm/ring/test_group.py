@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from dynamix_ps.comm.ring.gloo import _listen
 from dynamix_ps.comm.ring.group import Given, meet, open_store
 from tests.rings import change, job
 
@@ -13,7 +12,7 @@ ABSENT = "127.0.0.1:1"
 
 
 def test_who_waits_for_a_member_looks_again_and_again_and_prints_nothing(capfd: pytest.CaptureFixture[str]) -> None:
-    _store, address = open_store("127.0.0.1", _listen)
+    _store, address = open_store("127.0.0.1")
     looks = iter(range(20))
     with pytest.raises(Given):
         meet("ring", 0, {0: address, 1: ABSENT}, over=lambda: next(looks, None) is None)

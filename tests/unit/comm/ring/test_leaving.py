@@ -75,7 +75,6 @@ def test_where_the_one_with_the_store_is_gone_the_others_go_unless_they_are_in_a
         assert one.wait() and other.wait()
         monkeypatch.setattr(RingGroup, "is_finished", lambda group, timeout_s: None)
         assert one.ring.depart(lambda: False)
-        with other.ring._changed:
-            other.ring._follow(other.ring._worker.depart())
+        other.ring._worker.depart()
         other.ring.freeze()
         assert not other.ring.depart(iter([False, False, True]).__next__)
