@@ -3,7 +3,7 @@
 The training thread pushes the parts of a round, waits for their sums, and completes the round. The control plane
 freezes, resumes, and changes the members between two rounds. The ring tells what has come of effects: `summed`, `met`,
 `spread`, `failed` and `finished`. An event of a ring that was given up is late, and changes nothing. A ring that fails
-stays as it is, until the coordinator decides anew.
+stays as it is, until the coordinator decides anew: on a loss, or because a worker asks for another ring.
 
 In a change
 

@@ -21,6 +21,7 @@ from dynamix_ps.membership.ring_worker import Effect, Meet, Ring, RingProgress, 
 logger = logging.getLogger("dynamix")
 _SLICE_S = 0.1  # so often a wait for a ring sees that it was given up: only its neighbours see a lost worker
 _LOOK_S = 0.1  # a worker that ends sees so often whether the others need it
+_BROKEN_S = 2.0  # so long has a ring failed when the coordinator is asked for another: by then losses are confirmed
 _DEPART_S = 10.0  # so long does a worker that ends wait for the others to complete its last round
 _MAKING_S = 8 * CONNECT_S  # after which no worker makes a ring that was given up
 
@@ -45,6 +46,7 @@ class ElasticRing:
         self._groups: dict[Ring, RingGroup] = {first: group} if first and group else {}  # also some given up
         self._makers: list[threading.Thread] = []
         self._moved_s = time.monotonic()  # when something came of others, or went to them
+        self._asked_s = 0.0  # when the coordinator was asked for another ring
         self._watch = StoreWatch()
 
     # The training thread.
@@ -234,7 +236,10 @@ class ElasticRing:
     # What is seen of the others.
 
     def next_loss(self, timeout_s: float) -> PeerFailure | None:
-        """A worker whose process is gone, which breaks the ring. None: there is none within `timeout_s`."""
+        """A worker whose process is gone, which breaks the ring, or a ring that is broken without one.
+
+        None: there is none within `timeout_s`.
+        """
         worker = self._worker
         with self._changed:
             if not self._changed.wait_for(lambda: worker.is_broken, timeout_s):
@@ -245,7 +250,11 @@ class ElasticRing:
             if rank is not None and worker.others().get(rank) == others[rank]:  # else another one is there by now
                 return PeerFailure("worker", rank)
             self._changed.wait_for(lambda: not worker.is_broken, timeout_s)
-        return None
+            ring, now_s = worker.making or worker.ring, time.monotonic()
+            if not worker.is_broken or ring is None or now_s - max(self._moved_s, self._asked_s) < _BROKEN_S:
+                return None
+            self._asked_s = now_s
+            return PeerFailure("ring", ring.generation)
 
     def silent(self, quiet_s: float) -> frozenset[int]:
         """Members that this worker waits for and whose process has not answered for `quiet_s`.

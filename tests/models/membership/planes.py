@@ -183,6 +183,13 @@ class RingPlane:
         if ring is not None and part is not None and rank in dict(ring.members):
             self.core.failed(ring)
 
+    def fail(self) -> None:
+        """The operation at hand fails, though all members live."""
+        if (ring := self.core.making or self.core.ring) is not None:
+            self._meeting.discard(ring)
+            self._spreading.pop(ring, None)
+            self.core.failed(ring)
+
     def _is_gone(self, rank: int, address: str) -> bool:
         return (address or first_address(rank)) in self.closed
 

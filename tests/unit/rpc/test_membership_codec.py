@@ -9,6 +9,7 @@ import pytest
 
 from dynamix_ps.membership.messages import (
     AskLeave,
+    Broken,
     Ended,
     Enter,
     Entry,
@@ -46,6 +47,7 @@ TOLD: tuple[ToCoordinator, ...] = (
     Suspect(WORKER),
     Waiting(BOTH),
     Waiting(frozenset()),
+    Broken(3),
     Status(3, 812),
     Status(3, None),
     Fenced(3),

@@ -8,6 +8,7 @@ import threading
 import pytest
 
 from dynamix_ps.comm.plane import PeerFailure
+from dynamix_ps.comm.ring import elastic
 from tests.launching import wait_for
 from tests.rings import PATIENCE_S, SIZES, change, job
 
@@ -43,7 +44,6 @@ def test_who_is_behind_gets_the_sums_that_another_has_completed() -> None:
         assert (ahead.sum(), behind.sum()) == (202, 202)
 
 
-@pytest.mark.slow
 def test_those_that_are_left_meet_though_the_lowest_one_is_gone() -> None:
     with job() as (lowest, one, other):
         one.push(0)
@@ -53,6 +53,7 @@ def test_those_that_are_left_meet_though_the_lowest_one_is_gone() -> None:
             member.ring.freeze()
             member.ring.meet({0: nowhere, 1: one.ring.address, 2: other.ring.address})
             member.ring.resume(1, 0, 3, ())
+        assert one.ring.next_loss(PATIENCE_S) == PeerFailure("worker", 0)
         assert change(2, [one, other]) == 0
         assert one.wait() and other.wait() and (one.sum(), other.sum()) == (110, 110)
         assert lowest.ring.status().first_incomplete == 0
@@ -77,15 +78,22 @@ def test_who_sees_the_ring_break_finds_whose_process_is_gone(monkeypatch: pytest
         change(1, [one, other])
         with one.ring._changed:
             assert one.ring._changed.wait_for(lambda: one.ring._worker.ring is not None, PATIENCE_S)
-        monkeypatch.setattr(one.ring._worker, "others", {1: closed_port()}.copy)
         with other.ring._changed:
             assert other.ring._changed.wait_for(lambda: other.ring._worker.ring is not None, PATIENCE_S)
         assert one.ring.next_loss(0.01) is None
         other.ring._groups.clear()  # its connections close
         one.push(0)
         assert not one.wait(0.5)
-        assert one.ring.next_loss(PATIENCE_S) == PeerFailure("worker", 1)
-        assert one.ring.next_loss(0.01) is None, "once"
+        assert one.ring.next_loss(0.01) is None, "losses are confirmed at first"
+        monkeypatch.setattr(elastic, "_BROKEN_S", 0.0)
+        assert one.ring.next_loss(0.01) == PeerFailure("ring", 1), "nobody is gone"
+        with monkeypatch.context() as patch:
+            patch.setattr(one.ring._worker, "others", {1: closed_port()}.copy)
+            assert one.ring.next_loss(PATIENCE_S) == PeerFailure("worker", 1)
+            assert one.ring.next_loss(0.01) == PeerFailure("ring", 1), "it is told lost once"
+        assert change(2, [one, other]) == 0
+        other.push(0)
+        assert one.wait() and other.wait() and one.sum() == 11
 
 
 @pytest.mark.slow
