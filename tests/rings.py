@@ -101,11 +101,27 @@ def _taken_down(members: Sequence[Member]) -> bool:
     return not any(member.ring._groups for member in members)
 
 
-def change(generation: int, left: list[Member], absent: list[Member] | None = None) -> int:
-    """All that are `left` go on. `absent`: they are members, and do not come. Returns the round they make."""
+def change(generation: int, left: list[Member]) -> int:
+    """All that are `left` go on. Returns the round they make."""
     first = max(member.ring.freeze().first_incomplete for member in left)
-    addresses = {member.rank: member.ring.address for member in [*left, *(absent or [])]}
+    addresses = {member.rank: member.ring.address for member in left}
     for member in left:
         member.ring.meet(addresses)
         member.ring.resume(generation, first, len(addresses), ())
     return first
+
+
+def make(members: Sequence[Member], turn: int) -> set[int]:
+    """All make a round. Returns what it is on each of them."""
+    for member in members:
+        member.push(turn)
+    assert all(member.wait() for member in members)
+    return {member.sum() for member in members}
+
+
+def expect(members: Sequence[Member], newcomers: Sequence[Member] = ()) -> None:
+    """These make the coming round, with those that come."""
+    addresses = {member.rank: member.ring.address for member in [*members, *newcomers]}
+    for member in members:
+        member.ring.meet(addresses)
+        member.ring.expect(len(addresses))

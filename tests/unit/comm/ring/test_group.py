@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from dynamix_ps.comm.ring.group import Given, meet, open_store
-from tests.rings import change, job
+from tests.rings import change, job, make
 
 pytestmark = pytest.mark.timeout(60)
 ABSENT = "127.0.0.1:1"
@@ -24,11 +24,8 @@ def test_a_ring_is_finished_when_all_say_so_and_who_asks_before_prints_nothing(
 ) -> None:
     with job(2) as members:
         change(1, members)
-        for member in members:
-            member.push(0)
-        assert all(member.wait() for member in members), "in the ring that they have made"
+        make(members, 0)
         one, other = (group for member in members for group in member.ring._groups.values())
-        assert one is not None and other is not None
         capfd.readouterr()
         one.finish()
         assert not one.is_finished(0.01)
