@@ -11,9 +11,9 @@ import pytest
 import torch
 from torch.distributed import HashStore  # type: ignore[attr-defined]
 
-from dynamix_ps.comm.ring import group as ring_group
 from dynamix_ps.comm.ring.elastic import ElasticRing
-from dynamix_ps.comm.ring.group import RingGroup, open_store
+from dynamix_ps.comm.ring.group import RingGroup
+from dynamix_ps.comm.ring.stores import open_store
 from dynamix_ps.comm.ring.sums import RingSums
 from tests.launching import wait_for
 
@@ -53,9 +53,8 @@ class Member:
 
 @contextlib.contextmanager
 def job(workers: int = 3) -> Iterator[list[Member]]:
-    """Workers in a ring. Who waits for one that is gone does so for a moment."""
+    """Workers in a ring."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ring_group, "CONNECT_S", 1.0)
         patch.setattr(RingGroup, "abandon", lambda group: None)  # the process does not end
         patch.setenv("GLOO_SOCKET_IFNAME", "lo")
         members = _start(workers)

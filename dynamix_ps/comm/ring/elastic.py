@@ -13,8 +13,8 @@ from functools import partial
 from typing import Any
 
 from dynamix_ps.comm.plane import PeerFailure
-from dynamix_ps.comm.ring.group import CONNECT_S, Given, Over, RingGroup, is_complete, meet
-from dynamix_ps.comm.ring.store_watch import StoreWatch
+from dynamix_ps.comm.ring.group import Given, Over, RingGroup, is_complete, meet
+from dynamix_ps.comm.ring.stores import CONNECT_S, StoreWatch
 from dynamix_ps.comm.ring.sums import RingSums
 from dynamix_ps.membership.ring_worker import Effect, Meet, Ring, RingProgress, RingWorker, SpreadKept, StartSum
 

@@ -24,7 +24,8 @@ from dynamix_ps.comm.link_rate import bucket_floor_bytes, measure_pair
 from dynamix_ps.comm.ring.codecs import CODECS
 from dynamix_ps.comm.ring.compressed import CompressedSum, CompressedSums, saves_bytes
 from dynamix_ps.comm.ring.elastic import ElasticRing
-from dynamix_ps.comm.ring.group import RingGroup, is_complete, listen, open_store
+from dynamix_ps.comm.ring.group import RingGroup, is_complete
+from dynamix_ps.comm.ring.stores import listen, open_store
 from dynamix_ps.comm.torch_buffers import TorchBuffers, tensor_of, without_beginning
 from dynamix_ps.config import variables
 from dynamix_ps.config.role_environment import AUTO, FLOAT32, RoleSettings, read_role

@@ -9,17 +9,13 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import socket
 import time
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
-from dynamix_ps.addresses import host_port, split_host_port
-from dynamix_ps.errors import EnvironmentNotReady
+from dynamix_ps.comm.ring.stores import CONNECT_S, TRY_S, reach_store
 
-TRY_S = 1.0  # of one connection to a store, and between two that fail
-CONNECT_S = 3.0  # within which members that have come connect to each other; gloo gives up after six times as long
 _LOOK_S = 0.5  # a wait for the others sees so often whether it is to end
 _PAUSE_OF_WAIT, _PAUSE_S = 0.05, (0.001, 0.05)  # between two questions to a store: a part of the wait, within limits
 _NO_LIMIT = timedelta(days=7)  # of an operation: who is lost, the coordinator says
@@ -148,47 +144,6 @@ def _nccl(group: Any, store: Any, index: int, size: int, timeout: timedelta) -> 
     backend._set_sequence_number_for_group()
     group._register_backend(torch.device("cuda"), c10d.ProcessGroup.BackendType.NCCL, backend)
     return backend
-
-
-def listen(host: str, port: int) -> socket.socket:
-    """A socket for a store. torch would listen on all interfaces. Raises EnvironmentNotReady."""
-    try:
-        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        listener = socket.socket(family, kind, protocol)
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind(address)
-        listener.listen(socket.SOMAXCONN)
-    except OSError as error:
-        raise EnvironmentNotReady(
-            f"this worker cannot listen on {host_port(host, port)}: {error.strerror}; DMLC_NODE_HOST, or else "
-            "DMLC_PS_ROOT_URI, must be an address of its machine, and DMLC_PS_ROOT_PORT a free port of rank 0's"
-        ) from error
-    return listener
-
-
-def open_store(host: str) -> tuple[Any, str]:
-    """A store in this process, in which others can meet, and its host:port. Raises EnvironmentNotReady."""
-    from torch.distributed import TCPStore  # type: ignore[attr-defined]  # its stubs do not export it
-
-    listener = listen(host, 0)
-    port = listener.getsockname()[1]
-    store = TCPStore(host, port, is_master=True, wait_for_workers=False, master_listen_fd=listener.detach())
-    return store, host_port(host, port)
-
-
-def knock(address: str) -> None:
-    """Connect to the store of another process. Raises ConnectionRefusedError if it is gone, else OSError."""
-    host, port = split_host_port(address)
-    socket.create_connection((host, int(port)), TRY_S).close()
-
-
-def reach_store(address: str) -> Any:
-    """The store of another process, which has answered. Raises as `knock`, and RuntimeError if it does not answer."""
-    from torch.distributed import TCPStore  # type: ignore[attr-defined]
-
-    knock(address)  # torch prints what it cannot reach
-    host, port = split_host_port(address)
-    return TCPStore(host, int(port), is_master=False, wait_for_workers=False, timeout=timedelta(seconds=CONNECT_S))
 
 
 def meet(name: str, rank: int, members: Mapping[int, str], over: Over) -> RingGroup:

@@ -11,7 +11,7 @@ import pytest
 from dynamix_ps.comm.plane import PeerFailure
 from dynamix_ps.comm.ring import elastic
 from dynamix_ps.comm.ring.group import Over, RingGroup, meet
-from dynamix_ps.comm.ring.store_watch import StoreWatch
+from dynamix_ps.comm.ring.stores import StoreWatch
 from tests.launching import wait_for
 from tests.rings import Member, change, come, expect, job, make
 from tests.unit.comm.ring.test_elastic import closed_port

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from dynamix_ps.comm.ring.group import Given, meet, open_store
+from dynamix_ps.comm.ring.group import Given, meet
+from dynamix_ps.comm.ring.stores import open_store
 from tests.rings import change, job, make
 
 pytestmark = pytest.mark.timeout(60)
