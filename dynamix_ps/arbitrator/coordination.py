@@ -16,6 +16,7 @@ from dynamix_ps.membership.generations import Output
 from dynamix_ps.membership.journal import Began, Left, Lost, Record
 from dynamix_ps.membership.messages import (
     AskLeave,
+    Broken,
     Fenced,
     FromCoordinator,
     Join,
@@ -31,7 +32,7 @@ from dynamix_ps.rpc.refusals import MalformedMessageError
 
 TICK_S = 0.1  # between checks of suspicions and leases while no role sends anything
 _MAY_TELL: Mapping[str, tuple[type, ...]] = {
-    "worker": (Join, Suspect, Waiting, Status, Ready, Leave),
+    "worker": (Join, Suspect, Waiting, Broken, Status, Ready, Leave),
     "server": (Join, Suspect, Waiting, Fenced),
     "launcher": (Suspect, AskLeave),
 }

@@ -7,6 +7,7 @@ from typing import Any, get_args
 
 import pytest
 
+from dynamix_ps.arbitrator.coordination import _MAY_TELL
 from dynamix_ps.membership.messages import (
     AskLeave,
     Broken,
@@ -79,7 +80,7 @@ def test_all_messages_arrive_as_they_were_sent() -> None:
         arrived = unpack_said(pb.MembershipMessage.FromString(pack(said).SerializeToString()))
         assert arrived == said
         assert isinstance(said, Resume) is isinstance(arrived, Resume)
-    assert {type(one) for one in TOLD} == set(get_args(ToCoordinator))
+    assert {type(one) for one in TOLD} == set(get_args(ToCoordinator)) == set().union(*_MAY_TELL.values())
     assert {type(one) for one in SAID} == set(get_args(FromCoordinator))
 
 
