@@ -157,7 +157,7 @@ class Worker:
         before it. So it says nothing, and the others do.
         """
         if role == "ring":
-            return [Tell(Broken(slot))]
+            return [Tell(Broken(slot), keep=True)]
         known = {"server": self.known.connected(slot), "worker": self.known.planned.get(slot)}
         process = known.get(role)
         if process is None and role == "server" and not self.known.is_late:

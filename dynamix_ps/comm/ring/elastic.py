@@ -46,7 +46,7 @@ class ElasticRing:
         self._groups: dict[Ring, RingGroup] = {first: group} if first and group else {}  # also some given up
         self._makers: list[threading.Thread] = []
         self._moved_s = time.monotonic()  # when something came of others, or went to them
-        self._asked_s = 0.0  # when the coordinator was asked for another ring
+        self._told: Ring | None = None  # the newest one that was told to be broken
         self._watch = StoreWatch()
 
     # The training thread.
@@ -250,10 +250,10 @@ class ElasticRing:
             if rank is not None and worker.others().get(rank) == others[rank]:  # else another one is there by now
                 return PeerFailure("worker", rank)
             self._changed.wait_for(lambda: not worker.is_broken, timeout_s)
-            ring, now_s = worker.making or worker.ring, time.monotonic()
-            if not worker.is_broken or ring is None or now_s - max(self._moved_s, self._asked_s) < _BROKEN_S:
+            ring = worker.making or worker.ring
+            if not worker.is_broken or ring in (None, self._told) or time.monotonic() - self._moved_s < _BROKEN_S:
                 return None
-            self._asked_s = now_s
+            self._told = ring
             return PeerFailure("ring", ring.generation)
 
     def silent(self, quiet_s: float) -> frozenset[int]:

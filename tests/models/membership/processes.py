@@ -15,6 +15,7 @@ from dynamix_ps.membership.messages import (
     Process,
     ToCoordinator,
 )
+from dynamix_ps.membership.ring_worker import Ring
 from dynamix_ps.membership.server import Server
 from dynamix_ps.membership.worker import Effects, Worker
 from tests.models.membership.pieces import Answer, Push
@@ -71,6 +72,7 @@ class WorkerProcess:
         self._is_over = False  # it has said its last word
         self._closed: set[str] = set()  # addresses of workers that are gone
         self._broken_since_s = 0.0
+        self._told_broken: Ring | None = None
 
     @property
     def over(self) -> str:
@@ -133,8 +135,8 @@ class WorkerProcess:
         self._closed.difference_update(gone.values())  # each is told once
         effects = [effect for rank in gone for effect in self.core.on_closed("worker", rank)]
         newest = self.plane.core.making or self.plane.core.ring
-        if newest is not None and now_s - self._broken_since_s >= BROKEN_S:
-            self._broken_since_s = now_s
+        if newest is not None and newest != self._told_broken and now_s - self._broken_since_s >= BROKEN_S:
+            self._told_broken = newest
             effects += self.core.on_closed("ring", newest.generation)
         return effects
 
