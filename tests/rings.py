@@ -11,10 +11,10 @@ import pytest
 import torch
 from torch.distributed import HashStore  # type: ignore[attr-defined]
 
-from dynamix_ps.comm.ring import group as ring_group
 from dynamix_ps.comm.ring.elastic import ElasticRing
-from dynamix_ps.comm.ring.gloo import _listen
-from dynamix_ps.comm.ring.group import RingGroup, open_store
+from dynamix_ps.comm.ring.group import RingGroup
+from dynamix_ps.comm.ring.stores import open_store
+from dynamix_ps.comm.ring.sums import RingSums
 from tests.launching import wait_for
 
 PATIENCE_S = 20.0
@@ -53,9 +53,8 @@ class Member:
 
 @contextlib.contextmanager
 def job(workers: int = 3) -> Iterator[list[Member]]:
-    """Workers in a ring. Who waits at a store that is gone does so for a moment."""
+    """Workers in a ring."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ring_group, "MEETING_S", 5.0)
         patch.setattr(RingGroup, "abandon", lambda group: None)  # the process does not end
         patch.setenv("GLOO_SOCKET_IFNAME", "lo")
         members = _start(workers)
@@ -64,6 +63,7 @@ def job(workers: int = 3) -> Iterator[list[Member]]:
         finally:
             for member in members:
                 member.ring.close()
+                member.ring._sums = RingSums()  # what it has pushed refers to its ring
             wait_for(lambda: _taken_down(members), "all rings to be taken down")
 
 
@@ -83,7 +83,7 @@ def _start(workers: int) -> list[Member]:
 
 
 def _member(rank: int, group: RingGroup | None) -> Member:
-    store, address = open_store("127.0.0.1", _listen)
+    store, address = open_store("127.0.0.1")
     return Member(rank, ElasticRing(rank, group, address), store)
 
 
@@ -100,11 +100,27 @@ def _taken_down(members: Sequence[Member]) -> bool:
     return not any(member.ring._groups for member in members)
 
 
-def change(generation: int, left: list[Member], absent: list[Member] | None = None) -> int:
-    """All that are `left` go on. `absent`: they are members, and do not come. Returns the round they make."""
+def change(generation: int, left: list[Member]) -> int:
+    """All that are `left` go on. Returns the round they make."""
     first = max(member.ring.freeze().first_incomplete for member in left)
-    addresses = {member.rank: member.ring.address for member in [*left, *(absent or [])]}
+    addresses = {member.rank: member.ring.address for member in left}
     for member in left:
         member.ring.meet(addresses)
         member.ring.resume(generation, first, len(addresses), ())
     return first
+
+
+def make(members: Sequence[Member], turn: int) -> set[int]:
+    """All make a round. Returns what it is on each of them."""
+    for member in members:
+        member.push(turn)
+    assert all(member.wait() for member in members)
+    return {member.sum() for member in members}
+
+
+def expect(members: Sequence[Member], newcomers: Sequence[Member] = ()) -> None:
+    """These make the coming round, with those that come."""
+    addresses = {member.rank: member.ring.address for member in [*members, *newcomers]}
+    for member in members:
+        member.ring.meet(addresses)
+        member.ring.expect(len(addresses))

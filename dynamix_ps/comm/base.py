@@ -8,7 +8,7 @@ import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from dynamix_ps.comm.followed_sums import SumTaker
     from dynamix_ps.comm.plane import WorkerPlane
 
+T = TypeVar("T")
 log = logging.getLogger(__name__)
 PATIENCE_S = 600.0  # how long sums outside of training wait for the other workers
 WAIT_SLICE_S = 1.0  # a wait that may be long returns this often, so that a stall is noticed
@@ -269,13 +270,14 @@ class Comm(ABC):
         """Leave. All workers must call it. Frees all sockets and shared memory of this process."""
 
 
-def interruptible(blocking: Callable[[], object]) -> None:
-    """Run a call that blocks in C in another thread, so that Ctrl-C works."""
+def interruptible(blocking: Callable[[], T]) -> T:
+    """Run a call that blocks in C in another thread, so that Ctrl-C works. Returns what it returns."""
+    found: list[T] = []
     errors: list[BaseException] = []
 
     def run() -> None:
         try:
-            blocking()
+            found.append(blocking())
         except BaseException as error:
             errors.append(error)
 
@@ -285,3 +287,4 @@ def interruptible(blocking: Callable[[], object]) -> None:
         thread.join(_SIGNAL_CHECK_S)
     if errors:
         raise errors[0]
+    return found[0]

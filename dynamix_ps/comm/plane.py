@@ -18,8 +18,8 @@ class PeerFailure:
     """The connection to another role has ended: the role is gone, or cannot be reached.
 
     Attributes:
-        kind: server, worker or scheduler.
-        rank: number of the role among its kind.
+        kind: server, worker or scheduler; ring: a ring has failed for a while, and nobody is seen to be gone.
+        rank: number of the role among its kind; of a ring, its generation.
     """
 
     kind: str

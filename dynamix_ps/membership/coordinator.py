@@ -16,6 +16,7 @@ from dynamix_ps.membership.generations import Generations, Output
 from dynamix_ps.membership.journal import Founded, Joined, Left
 from dynamix_ps.membership.messages import (
     AskLeave,
+    Broken,
     Ended,
     Enter,
     Freeze,
@@ -60,6 +61,8 @@ class Coordinator(Generations):
                 self._suspect(process, sender, now_s)
             case Waiting(processes):
                 self._suspicions.waits(sender, processes & (self.members.workers | self.members.servers))
+            case Broken(generation) if self.members.founded and generation == self.members.generation:
+                self._begin_change()
             case Status(generation, first_incomplete):
                 if self.change and generation == self.members.generation:
                     self.change.statuses[sender] = first_incomplete

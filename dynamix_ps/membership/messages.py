@@ -68,6 +68,13 @@ class Waiting:
 
 
 @dataclass(frozen=True, slots=True)
+class Broken:
+    """Worker to coordinator: the ring of this generation has failed, and all its members seem to live. Decide anew."""
+
+    generation: int
+
+
+@dataclass(frozen=True, slots=True)
 class Freeze:
     """Coordinator to workers: name your first incomplete round, and complete none until `Resume`."""
 
@@ -158,5 +165,5 @@ class Ended:
     reason: str
 
 
-ToCoordinator: TypeAlias = Join | Suspect | Waiting | Status | Ready | Leave | AskLeave
+ToCoordinator: TypeAlias = Join | Suspect | Waiting | Broken | Status | Ready | Leave | AskLeave
 FromCoordinator: TypeAlias = Freeze | MayPush | Resume | Enter | LeaveAsked | Finish | Refused | Ended

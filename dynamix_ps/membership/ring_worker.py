@@ -2,8 +2,8 @@
 
 The training thread pushes the parts of a round, waits for their sums, and completes the round. The control plane
 freezes, resumes, and changes the members between two rounds. The ring tells what has come of effects: `summed`, `met`,
-`spread` and `finished`. An event of a ring that was given up is late, and changes nothing. Whoever makes a ring in vain
-tells nothing: the ring stays in the making, until the coordinator decides anew.
+`spread`, `failed` and `finished`. An event of a ring that was given up is late, and changes nothing. A ring that fails
+stays as it is, until the coordinator decides anew: on a loss, or because a worker asks for another ring.
 
 In a change
 
@@ -56,13 +56,6 @@ class Meet:
 
 
 @dataclass(frozen=True, slots=True)
-class GiveUp:
-    """Nothing of this ring, which is there or in the making, counts any more. Drop all sums of the open round."""
-
-    ring: Ring
-
-
-@dataclass(frozen=True, slots=True)
 class StartSum:
     """Start the sum of this part of the open round: 0 is its first push. All members start theirs in this order."""
 
@@ -84,19 +77,7 @@ class SpreadKept:
     receives: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Release:
-    """Tell the members that this worker needs the ring no more."""
-
-    ring: Ring
-
-
-@dataclass(frozen=True, slots=True)
-class HandOut:
-    """The open round is complete: hand its sums out, and keep a copy in place of that of the round before."""
-
-
-Effect: TypeAlias = Meet | GiveUp | StartSum | SpreadKept | Release | HandOut
+Effect: TypeAlias = Meet | StartSum | SpreadKept
 
 
 class RingWorker:
@@ -109,8 +90,9 @@ class RingWorker:
     Attributes:
         round: the first that is not complete.
         ring: in which rounds are made; None: none completes.
-        making: the ring that is being made, or was in vain.
-        is_broken: a sum in `ring` has failed, so none completes.
+        making: the ring that is being made.
+        is_broken: a sum in `ring`, or `making`, has failed, so no round completes.
+        released: of a worker that departs, the newest ring. Tell its members that this worker needs it no more.
         departed: no other worker needs this one.
     """
 
@@ -120,14 +102,13 @@ class RingWorker:
         self.ring = ring
         self.making: Ring | None = None
         self.is_broken = self.departed = False
+        self.released: Ring | None = None
         self._generation = 0
         self._summed: list[bool] = []  # by part of the open round
         self._first_handle = 0  # of the open round
-        self._members: Members = ring.members if ring else ()  # of the newest ring
         self._addresses: Members = ()  # of the next generation
         self._staying: Members = ()  # those of them with whom rounds go on
         self._departs = False
-        self._released: Ring | None = None  # the newest one of which this worker, which departs, has said so
 
     # The training thread.
 
@@ -150,21 +131,23 @@ class RingWorker:
         """The first part of the open round that is not summed; None: `complete` is next, unless the round is held."""
         return self._summed.index(False) if False in self._summed else None
 
-    def complete(self) -> list[Effect]:
-        """The open round is complete: all its parts are summed, and it is not held."""
+    def complete(self) -> None:
+        """The open round is complete: all its parts are summed, and it is not held. Its sums are kept for one round."""
         assert not self.is_held and all(self._summed), "somebody may have named this round as incomplete"
         self._first_handle += len(self._summed)
         self._summed = []
         self.round += 1
-        return [HandOut()]
 
     # The ring.
 
-    def summed(self, ring: Ring, part: int, ok: bool) -> None:
-        """The sum of this part of the open round has ended. Not `ok`: the ring is broken."""
+    def summed(self, ring: Ring, part: int) -> None:
+        """The sum of this part of the open round is complete."""
         if ring == self.ring:
-            self._summed[part] = ok
-            self.is_broken |= not ok
+            self._summed[part] = True
+
+    def failed(self, ring: Ring) -> None:
+        """A sum in this ring has failed, or its making: a member is gone, or a connection has broken."""
+        self.is_broken |= ring in (self.ring, self.making)
 
     def met(self, ring: Ring, rounds: Sequence[int]) -> list[Effect]:
         """All members are there, and have named the first round that each has not completed, in the order of ranks."""
@@ -180,17 +163,19 @@ class RingWorker:
 
     def finished(self, ring: Ring) -> None:
         """All members say that they need the ring no more. That holds in a change, too, where it was given up."""
-        self.departed |= ring == self._released
+        self.departed |= ring == self.released
 
     def _made(self, ring: Ring) -> list[Effect]:
         is_behind = self.round < ring.first_round
         if not is_behind and self._staying != ring.members:
-            return [*self._give_up(), *self._make(ring.first_round, self._staying, ring)]
+            return self._make(ring.first_round, self._staying, ring)
         self.ring, self.making = ring, None
+        if self._departs:
+            self.released = ring
         if is_behind:
             self._summed = [True] * len(self._summed)
             return []
-        return [*(StartSum(ring, part) for part in range(len(self._summed))), *self._release()]
+        return [StartSum(ring, part) for part in range(len(self._summed))]
 
     # The control plane: as in `WorkerPlane`.
 
@@ -203,9 +188,10 @@ class RingWorker:
         """How far the sums are."""
         return SumProgress(self.round)
 
-    def freeze(self) -> tuple[SumProgress, list[Effect]]:
-        """Let no round complete from now on, until `resume`."""
-        return self.status(), self._give_up()
+    def freeze(self) -> SumProgress:
+        """Let no round complete from now on, until `resume`. Sums that the ring has made do not count any more."""
+        self._give_up()
+        return self.status()
 
     def resume(
         self, generation: int, round_number: int, contributions: int, lost_servers: Collection[int]
@@ -218,7 +204,7 @@ class RingWorker:
                 f"{self.round}, and each generation comes once"
             )
         self._generation = generation
-        return [*self._give_up(), *self._make(round_number, self._addresses)]
+        return self._make(round_number, self._addresses)
 
     def expect(self, contributions: int) -> list[Effect]:
         """From the next round on, go on with the members of the last `meet`: workers have left or join.
@@ -230,7 +216,7 @@ class RingWorker:
         before = self.ring
         if before is None or self._staying == before.members:
             return []
-        return [*self._give_up(), *self._make(self.round, self._staying, before)]
+        return self._make(self.round, self._staying, before)
 
     def enter(
         self, generation: int, round_number: int, contributions: int, lost_servers: Collection[int]
@@ -240,10 +226,9 @@ class RingWorker:
         self._generation, self.round = generation, round_number
         return round_number + 1, self._make(round_number, self._staying)
 
-    def depart(self) -> list[Effect]:
+    def depart(self) -> None:
         """The last round of this worker is complete: it is in the ring, and in those that follow, until `departed`."""
-        self._departs = True
-        return self._release()
+        self._departs, self.released = True, self.ring
 
     @property
     def waits(self) -> bool:
@@ -251,24 +236,19 @@ class RingWorker:
         return self.making is not None or (self.ring is not None and bool(self._summed))
 
     def others(self) -> dict[int, str]:
-        """The other members of the newest ring whose addresses are known, by rank."""
-        return {rank: address for rank, address in self._members if address and rank != self.rank}
+        """The other members of the ring that is there or being made whose addresses are known, by rank."""
+        newest = self.making or self.ring
+        members = newest.members if newest else ()
+        return {rank: address for rank, address in members if address and rank != self.rank}
 
-    def _release(self) -> list[Effect]:
-        if not self._departs or self.ring is None:
-            return []
-        self._released = self.ring
-        return [Release(self.ring)]
-
-    def _give_up(self) -> list[Effect]:
+    def _give_up(self) -> None:
         """Give up the ring, and also a ring that is being made."""
-        given: list[Effect] = [GiveUp(ring) for ring in (self.ring, self.making) if ring is not None]
         self.ring = self.making = None
         self.is_broken = False
         self._summed = [False] * len(self._summed)
-        return given
 
     def _make(self, first_round: int, members: Members, before: Ring | None = None) -> list[Effect]:
-        self._members = members
+        """Make a ring in place of any other."""
+        self._give_up()
         self.making = Ring(self._generation, first_round, members)
         return [Meet(self.making, before)]

@@ -18,6 +18,7 @@ from typing import TypeAlias
 from dynamix_ps.membership.effects import GoAway, Tell, suspicion
 from dynamix_ps.membership.known_members import KnownMembers, Planned
 from dynamix_ps.membership.messages import (
+    Broken,
     Ended,
     Enter,
     Finish,
@@ -150,11 +151,13 @@ class Worker:
     # What it sees of the others.
 
     def on_closed(self, role: str, slot: int) -> Effects:
-        """Its connection to this server or worker has ended.
+        """Its connection to this server or worker has ended, or the ring of this generation has failed for a while.
 
         A newcomer cannot tell which server of a slot it has lost before it knows who has keys: that server, or one
         before it. So it says nothing, and the others do.
         """
+        if role == "ring":
+            return [Tell(Broken(slot), keep=True)]
         known = {"server": self.known.connected(slot), "worker": self.known.planned.get(slot)}
         process = known.get(role)
         if process is None and role == "server" and not self.known.is_late:

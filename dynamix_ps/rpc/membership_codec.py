@@ -14,6 +14,7 @@ from typing import Any, TypeAlias, get_args
 from dynamix_ps.bounded_json import built, value_in
 from dynamix_ps.membership.messages import (
     AskLeave,
+    Broken,
     FromCoordinator,
     Join,
     Leave,
@@ -36,7 +37,7 @@ def _named(*kinds: type[Any]) -> _Kinds:
 
 
 _TOLD: Mapping[str, _Kinds] = {
-    "worker": _named(Join, Suspect, Waiting, Status, Ready, Leave),
+    "worker": _named(Join, Suspect, Waiting, Broken, Status, Ready, Leave),
     "server": _named(Join, Suspect, Waiting),
     "launcher": _named(Suspect, AskLeave),
 }

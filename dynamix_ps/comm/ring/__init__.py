@@ -2,10 +2,9 @@
 
 gloo         the data plane
 group        one ring: the members of one generation
-store_watch  whether the processes of a ring live, by their stores
+stores       where others can meet, and whether their processes live
 codecs       values in fewer bytes
 compressed   sums whose values travel so
 sums         the buffers of a worker in sums over the ring, and the sums that the worker keeps
-rounds       does what dynamix_ps/membership/ring_worker.py says: sums, and new rings
-elastic      the control plane of a ring that goes on when a worker is lost or leaves
+elastic      a ring that goes on when a worker is lost or leaves: does what dynamix_ps/membership/ring_worker.py says
 """

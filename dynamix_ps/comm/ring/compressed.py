@@ -21,7 +21,7 @@ from datetime import timedelta
 from typing import Any
 
 from dynamix_ps.comm.ring.codecs import BLOCK, CODECS, Codec
-from dynamix_ps.comm.ring.group import RingGroup
+from dynamix_ps.comm.ring.group import RingGroup, is_complete
 from dynamix_ps.comm.torch_buffers import without_beginning
 
 LEAST_VALUES = 16384  # of a buffer; below, at 200 Mbit/s, encoding and a second phase last longer than what they save
@@ -204,22 +204,13 @@ class CompressedSums:
         while (next_one := self._scattered.get()) is not None:
             one, work = next_one
             try:
-                while not self._is_complete(work):
+                while not is_complete(work, _LOOK_S):
                     if self._ends.is_set():
                         return
                 own = self._sum(one)
                 one.gathers(self._gathering.collect(own, one.pieces.received))
             except BaseException as error:
                 one.fail(error)
-
-    def _is_complete(self, work: Any) -> bool:
-        """Waits for a moment. Raises RuntimeError when another worker is gone."""
-        try:
-            work.wait(timedelta(seconds=_LOOK_S))
-        except RuntimeError:
-            if work.is_completed() and not work.is_success():
-                raise
-        return work.is_completed()  # type: ignore[no-any-return]
 
     def _sum(self, one: CompressedSum) -> Any:
         """Add what the others have sent, in the order of ranks, to the piece of this worker. Returns it encoded."""

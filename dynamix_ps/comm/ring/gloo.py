@@ -11,20 +11,21 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 import numpy as np
 import psutil
 from numpy.typing import NDArray
 
-from dynamix_ps.addresses import host_port
 from dynamix_ps.comm.base import Comm, interruptible
 from dynamix_ps.comm.elastic_job import is_elastic, is_late
 from dynamix_ps.comm.link_rate import bucket_floor_bytes, measure_pair
 from dynamix_ps.comm.ring.codecs import CODECS
 from dynamix_ps.comm.ring.compressed import CompressedSum, CompressedSums, saves_bytes
 from dynamix_ps.comm.ring.elastic import ElasticRing
-from dynamix_ps.comm.ring.group import RingGroup, open_store
+from dynamix_ps.comm.ring.group import RingGroup, is_complete
+from dynamix_ps.comm.ring.stores import listen, open_store
 from dynamix_ps.comm.torch_buffers import TorchBuffers, tensor_of, without_beginning
 from dynamix_ps.config import variables
 from dynamix_ps.config.role_environment import AUTO, FLOAT32, RoleSettings, read_role
@@ -69,10 +70,12 @@ class GlooComm(Comm):
             os.environ.setdefault(_INTERFACE, interface)
         self.rank, self.size = role.worker_id, role.workers
         self.late = is_late()
+        first = None if self.late else interruptible(lambda: self._first_ring(role, with_gpu))
         if is_elastic():
-            self.elastic = self._elastic_ring(role)
-        else:
-            interruptible(lambda: self._make_ring(role, with_gpu))
+            self._meeting, address = open_store(_own_host(role))
+            self.elastic = ElasticRing(self.rank, first, address)
+        elif first is not None:
+            self._ring = first
         if self.late:
             return
         hosts = [host.decode() for host in self.gather("hosts", _own_host(role).encode())]
@@ -101,15 +104,11 @@ class GlooComm(Comm):
             )
             return
 
-        def make() -> None:
-            scattering, gathering = (
-                RingGroup(PrefixStore(phase, self._store), self.rank, self.size, _PATIENCE)
-                for phase in ("scatter", "gather")
-            )
-            self._compressed = CompressedSums(wire, scattering, gathering, self._ring.sum)
-
-        interruptible(make)
-        assert self._compressed is not None, "made"
+        scattering, gathering = (
+            interruptible(partial(RingGroup, PrefixStore(phase, self._store), self.rank, self.size, _PATIENCE))
+            for phase in ("scatter", "gather")
+        )
+        self._compressed = CompressedSums(wire, scattering, gathering, self._ring.sum)
         if wire == AUTO:
             self._compressed.wires = (FLOAT32, *shorter)
         self.least_bucket_bytes = max(self.least_bucket_bytes, 4 * self._compressed.least_values)
@@ -129,23 +128,10 @@ class GlooComm(Comm):
         self.least_bucket_bytes = known["least_bucket_bytes"]
         super().adopt(known)
 
-    def _make_ring(self, role: RoleSettings, with_gpu: bool) -> None:
-        self._store = _store(role, self.size)  # where gloo and NCCL connect, also later
+    def _first_ring(self, role: RoleSettings, with_gpu: bool) -> RingGroup:
+        self._store = _store(role, self.first_size)  # where gloo and NCCL connect, also later
         with _set(_NCCL_ERRORS, "0") if with_gpu else nullcontext():  # `_wait` tells of errors; torch would abort
-            self._ring = RingGroup(self._store, self.rank, self.size, _PATIENCE, with_gpu)
-
-    def _elastic_ring(self, role: RoleSettings) -> ElasticRing:
-        self._meeting, address = open_store(_own_host(role), _listen)
-        if self.late:
-            return ElasticRing(self.rank, None, address)
-        made: list[RingGroup] = []
-
-        def make() -> None:
-            self._first_meeting = _store(role, self.first_size)
-            made.append(RingGroup(self._first_meeting, self.rank, self.first_size, _PATIENCE))
-
-        interruptible(make)
-        return ElasticRing(self.rank, made[0], address)
+            return RingGroup(self._store, self.rank, self.first_size, _PATIENCE, with_gpu)
 
     def declare(self, name: str, rounded: int = 0, priority: int = 0) -> None:
         """A ring matches buffers by the order of the pushes, and sums in it, whatever the priorities."""
@@ -162,16 +148,15 @@ class GlooComm(Comm):
 
     def push_pull(self, name: str, buffer: Any, begin: int = 0) -> int:
         """Raises ValueError for a buffer that cannot be summed."""
-        if self.elastic is not None:
-            if buffer.device.type != "cpu":
-                raise TrainingError(
-                    f"{name} is on {buffer.device.type}, and elastic.min_workers with comm: gloo needs gradients on "
-                    "the CPU: NCCL cannot go on without a lost worker.\nNext: keep the model on the CPU, or remove "
-                    "elastic.min_workers"
-                )
-            self._tensors.check(name, buffer)
-            return self.elastic.push_pull(name, buffer, begin)
+        if self.elastic is not None and buffer.device.type != "cpu":
+            raise TrainingError(
+                f"{name} is on {buffer.device.type}, and elastic.min_workers with comm: gloo needs gradients on the "
+                "CPU: NCCL cannot go on without a lost worker.\nNext: keep the model on the CPU, or remove "
+                "elastic.min_workers"
+            )
         self._tensors.check(name, buffer)
+        if self.elastic is not None:
+            return self.elastic.push_pull(name, buffer, begin)
         self._started += 1
         if self._compressed is not None and self._compressed.takes(name, buffer):
             self._works[self._started] = self._compressed.start(name, buffer, begin)
@@ -190,30 +175,21 @@ class GlooComm(Comm):
         """Raises PeerLostError when another worker is gone."""
         if self.elastic is not None:
             return self.elastic.wait(handle, timeout_s)
-        work = self._works[handle]
+        work, on_gpu = self._works[handle], handle in self._on_gpu
         try:
-            if handle not in self._on_gpu:
-                work.wait(timedelta(seconds=max(timeout_s, 1e-3)))  # 0 means no limit
-            elif _completes(work, timeout_s):
+            if not (_completes if on_gpu else is_complete)(work, timeout_s):
+                return False
+            if on_gpu:
                 work.wait()  # raises NCCL's error; the current stream continues after the sum
-            else:
-                return False
         except RuntimeError as error:
-            if not work.is_completed():
-                return False
-            if work.is_success():  # it was complete right after the limit had passed
-                return self._completed(handle)
             said = str(error).strip().splitlines()[-1:]
             raise PeerLostError(
                 f"worker {self.rank} lost the ring ({''.join(said)}): {PEER_GONE}; see its log"
             ) from error
-        return self._completed(handle)
-
-    def _completed(self, handle: int) -> bool:
-        work = self._works.pop(handle)
+        del self._works[handle]
+        self._on_gpu.discard(handle)
         if isinstance(work, CompressedSum):
             work.deliver()
-        self._on_gpu.discard(handle)
         self._tensors.deliver(handle)
         return True
 
@@ -267,27 +243,12 @@ def _store(role: RoleSettings, workers: int) -> Any:
     place = (role.root_host, role.root_port, workers)
     if role.worker_id != 0:
         return TCPStore(*place, is_master=False, timeout=_PATIENCE)
-    listener = _listen(_own_host(role), role.root_port)
+    listener = listen(_own_host(role), role.root_port)
     return TCPStore(*place, is_master=True, timeout=_PATIENCE, master_listen_fd=listener.detach())
 
 
 def _own_host(role: RoleSettings) -> str:
     return os.environ.get("DMLC_NODE_HOST") or role.root_host
-
-
-def _listen(host: str, port: int) -> socket.socket:
-    try:
-        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        listener = socket.socket(family, kind, protocol)
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind(address)
-        listener.listen(socket.SOMAXCONN)
-    except OSError as error:
-        raise EnvironmentNotReady(
-            f"this worker cannot listen on {host_port(host, port)}: {error.strerror}; DMLC_NODE_HOST, or else "
-            "DMLC_PS_ROOT_URI, must be an address of its machine, and DMLC_PS_ROOT_PORT a free port of rank 0's"
-        ) from error
-    return listener
 
 
 def _interface(host: str) -> str | None:

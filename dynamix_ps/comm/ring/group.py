@@ -14,9 +14,8 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
-from dynamix_ps.addresses import host_port, split_host_port
+from dynamix_ps.comm.ring.stores import CONNECT_S, TRY_S, reach_store
 
-MEETING_S = 30.0  # to connect to a store, and to each other once all have come
 _LOOK_S = 0.5  # a wait for the others sees so often whether it is to end
 _PAUSE_OF_WAIT, _PAUSE_S = 0.05, (0.001, 0.05)  # between two questions to a store: a part of the wait, within limits
 _NO_LIMIT = timedelta(days=7)  # of an operation: who is lost, the coordinator says
@@ -147,35 +146,32 @@ def _nccl(group: Any, store: Any, index: int, size: int, timeout: timedelta) -> 
     return backend
 
 
-def open_store(host: str, listen: Callable[[str, int], Any]) -> tuple[Any, str]:
-    """A store in this process, in which others can meet, and its host:port."""
-    from torch.distributed import TCPStore  # type: ignore[attr-defined]  # its stubs do not export it
-
-    listener = listen(host, 0)
-    port = listener.getsockname()[1]
-    limit = timedelta(seconds=MEETING_S)
-    store = TCPStore(
-        host, port, is_master=True, wait_for_workers=False, timeout=limit, master_listen_fd=listener.detach()
-    )
-    return store, host_port(host, port)
-
-
 def meet(name: str, rank: int, members: Mapping[int, str], over: Over) -> RingGroup:
     """The ring with this name, when all members have come. `members`: address of the store of each, by rank.
 
-    Raises Given when no worker needs the ring any more, RuntimeError if a member is gone.
+    Raises Given when no worker needs the ring any more, RuntimeError or ConnectionRefusedError if a member is gone.
     """
-    from torch.distributed import PrefixStore, TCPStore  # type: ignore[attr-defined]
+    from torch.distributed import PrefixStore  # type: ignore[attr-defined]
 
-    order, limit = sorted(members), timedelta(seconds=MEETING_S)
-    host, port = split_host_port(members[order[0]])
-    place = TCPStore(host, int(port), is_master=False, wait_for_workers=False, timeout=limit)
+    order = sorted(members)
     whose = " ".join(f"{other} at {members[other]}" for other in order)  # a rank may be another process by now
-    store = PrefixStore(f"{name} of {whose}", place)
+    store = PrefixStore(f"{name} of {whose}", _place(members[order[0]], over))
     store.set(f"here {rank}", "")
     if not _has_all(store, [f"here {other}" for other in order], over):
         raise Given
-    return RingGroup(store, order.index(rank), len(order), limit)
+    return RingGroup(store, order.index(rank), len(order), timedelta(seconds=CONNECT_S))
+
+
+def _place(address: str, over: Over) -> Any:
+    """The store in which members meet, also where it cannot be reached for a while."""
+    while not over():
+        try:
+            return reach_store(address)
+        except ConnectionRefusedError:
+            raise
+        except (OSError, RuntimeError):
+            time.sleep(TRY_S)
+    raise Given
 
 
 def _has_all(store: Any, names: list[str], over: Over) -> bool:
@@ -192,13 +188,20 @@ def _has_all(store: Any, names: list[str], over: Over) -> bool:
     return False
 
 
+def is_complete(work: Any, timeout_s: float) -> bool:
+    """Whether a sum is complete within so many seconds. Sleeps without the GIL. Raises RuntimeError if it fails."""
+    try:
+        work.wait(timedelta(seconds=max(timeout_s, 1e-3)))  # 0 means no limit
+    except RuntimeError:
+        if not work.is_completed():
+            return False
+        if not work.is_success():  # else it was complete right after the limit had passed
+            raise
+    return True
+
+
 def _wait_for(work: Any, over: Over) -> None:
     while not over():
-        try:
-            work.wait(timedelta(seconds=_LOOK_S))
-        except RuntimeError:
-            if work.is_completed() and not work.is_success():
-                raise
-        if work.is_completed():
+        if is_complete(work, _LOOK_S):
             return
     raise Given

@@ -24,7 +24,7 @@ class RoundBuffer:
     name: str
     buffer: Any  # own values, until the round is complete
     begin: int
-    sum: Any = None  # the copy in which the ring sums
+    sum: Any = None  # the copy in which the newest ring sums
     work: Any = None
 
 
@@ -41,7 +41,10 @@ class RingSums:
         self._open.append(RoundBuffer(name, buffer, begin))
 
     def start(self, number: int, group: RingGroup) -> None:
-        """Start the sum of this buffer of the open round."""
+        """Start the sum of this buffer of the open round, anew where a ring was given up.
+
+        gloo may still write into the copy of that ring.
+        """
         part = self._open[number]
         memory = self._spare.pop(part.name, None)
         if memory is None or (memory.shape, memory.dtype) != (part.buffer.shape, part.buffer.dtype):
@@ -53,11 +56,6 @@ class RingSums:
     def work(self, number: int) -> Any:
         """The sum of this buffer, which has started."""
         return self._open[number].work
-
-    def give_up(self) -> None:
-        """Drop all sums of the open round that the ring has made: gloo may still write into the copies."""
-        for part in self._open:
-            part.sum, part.work = None, None
 
     def hand_out(self) -> None:
         """Hand out the sums of the open round, and keep a copy."""

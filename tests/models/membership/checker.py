@@ -78,6 +78,9 @@ _CASES = (
     ),
     Case("ring kills", Job(4, 0, rounds=8), {"kill worker": 3}),
     Case(
+        "ring breaks", Job(4, 0, rounds=8), {"break ring": 3, "kill worker": 1, "leave": 1, "join": 1, "reconnect": 2}
+    ),
+    Case(
         "ring restarts",
         Job(5, 0, rounds=10),
         {"kill worker": 3, "restart": 2, "reconnect": 2, "partition": 1, "hide coordinator": 1, "heal": 2},

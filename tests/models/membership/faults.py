@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 
 from dynamix_ps.membership.messages import COORDINATOR, Process
 from tests.models.membership.network import Cut
-from tests.models.membership.planes import ServerPlane
+from tests.models.membership.planes import RingPlane, ServerPlane
 from tests.models.membership.processes import WorkerProcess
 from tests.models.membership.world import LAUNCHER, World
 
@@ -167,6 +167,16 @@ def _reconnect(world: World, rng: random.Random) -> None:
     world.reconnect(rng.choice(busy or processes))
 
 
+def _break_ring(world: World, rng: random.Random) -> bool:
+    """A connection between members of a ring breaks, and all live."""
+    rings = [one.plane for one in world.training if isinstance(one.plane, RingPlane) and one.plane.core.waits]
+    if rings:
+        plane = rng.choice(rings)
+        plane.fail()
+        world._end_of_rings(plane.own, all_is_lost=False)
+    return bool(rings)
+
+
 def _pause(world: World, rng: random.Random) -> None:
     """Nothing runs for a while, and then every timer is late."""
     world.now_s += rng.uniform(0.0, 4.0)
@@ -188,4 +198,5 @@ _FAULTS: Mapping[str, Callable[[World, random.Random], bool | None]] = {
     "slow offers": _slow_offers,
     "reconnect": _reconnect,
     "pause": _pause,
+    "break ring": _break_ring,
 }

@@ -13,10 +13,7 @@ from typing import Any, TypeAlias
 from dynamix_ps.membership.messages import Process
 from dynamix_ps.membership.ring_worker import (
     Effect,
-    GiveUp,
-    HandOut,
     Meet,
-    Release,
     Ring,
     RingWorker,
     SpreadKept,
@@ -122,12 +119,13 @@ class RingPlane:
     def wait(self) -> Mapping[Any, Parts] | None:
         if self.core.is_held or self.core.next_part() is not None or not self._values:
             return None
-        sums = dict(self._sums)
-        self._follow(self.core.complete())
-        return sums
+        self.core.complete()
+        self._kept, self._sums, self._values = self._sums, {}, []
+        return self._kept
 
     def depart(self) -> None:
-        self._follow(self.core.depart())
+        self.core.depart()
+        self._follow([])
 
     @property
     def departed(self) -> bool:
@@ -139,9 +137,7 @@ class RingPlane:
         self.core.meet(addresses, leaving)
 
     def freeze(self) -> SumProgress:
-        progress, effects = self.core.freeze()
-        self._follow(effects)
-        return progress
+        return self.core.freeze()
 
     def status(self) -> SumProgress:
         return self.core.status()
@@ -185,7 +181,14 @@ class RingPlane:
         """The operation at hand fails: this member of the ring is gone."""
         ring, part = self.core.ring, self.core.next_part()
         if ring is not None and part is not None and rank in dict(ring.members):
-            self.core.summed(ring, part, ok=False)
+            self.core.failed(ring)
+
+    def fail(self) -> None:
+        """The operation at hand fails, though all members live."""
+        if (ring := self.core.making or self.core.ring) is not None:
+            self._meeting.discard(ring)
+            self._spreading.pop(ring, None)
+            self.core.failed(ring)
 
     def _is_gone(self, rank: int, address: str) -> bool:
         return (address or first_address(rank)) in self.closed
@@ -202,12 +205,11 @@ class RingPlane:
                         raise ProtocolError(f"{self.own} makes {ring} twice")
                     if before is not None:
                         self._release(before)
+                    self._sums.clear()
                     self._named.setdefault(ring, {})[self.own.slot] = self.core.round
                     self._to_all(ring, Named(ring, self.core.round))
                     self._meeting.add(ring)
                     self._look_for_all(ring)
-                case GiveUp():
-                    self._sums.clear()
                 case StartSum(ring, part):
                     value, begun = self._values[part], self._begun.setdefault(ring, [])
                     begun.append(part)
@@ -215,17 +217,15 @@ class RingPlane:
                     self._to_all(ring, Piece(ring, len(begun) - 1, part, value))
                     self._look_for_sum(ring, len(begun) - 1)
                     if part not in self._sums and any(self._is_gone(*member) for member in ring.members):
-                        self.core.summed(ring, part, ok=False)
+                        self.core.failed(ring)
                 case SpreadKept(ring, sender):
                     self._spreading[ring] = effect
                     if ring.members[sender][0] == self.own.slot:
                         self._given[ring] = self._kept
                         self._to_all(ring, Kept(ring, self._kept))
                     self._look_for_kept(ring)
-                case Release(ring):
-                    self._release(ring)
-                case HandOut():
-                    self._kept, self._sums, self._values = dict(self._sums), {}, []
+        if (last := self.core.released) is not None and self.own.slot not in self._released.get(last, ()):
+            self._release(last)
 
     def _release(self, ring: Ring) -> None:
         self._to_all(ring, Released(ring))
@@ -248,7 +248,7 @@ class RingPlane:
                 raise ProtocolError(f"{self.own}: a sum of different parts: {pieces}")
             if ring == self.core.ring:
                 self._sums[part] = frozenset(value for _, value in pieces.values())
-            self.core.summed(ring, part, ok=True)
+            self.core.summed(ring, part)
 
     def _look_for_kept(self, ring: Ring) -> None:
         if ring in self._spreading and ring in self._given:

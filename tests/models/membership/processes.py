@@ -15,6 +15,7 @@ from dynamix_ps.membership.messages import (
     Process,
     ToCoordinator,
 )
+from dynamix_ps.membership.ring_worker import Ring
 from dynamix_ps.membership.server import Server
 from dynamix_ps.membership.worker import Effects, Worker
 from tests.models.membership.pieces import Answer, Push
@@ -23,6 +24,7 @@ from tests.models.membership.round_table import RoundTable
 from tests.models.membership.trainer import FollowedBy, Handover, Phase, Taken, Told, Trainer
 
 Send: TypeAlias = Callable[[Process, Any], None]
+BROKEN_S = 1.0  # so long has a ring failed when the coordinator is asked for another
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +71,8 @@ class WorkerProcess:
         self._send, self._connected = send, connected
         self._is_over = False  # it has said its last word
         self._closed: set[str] = set()  # addresses of workers that are gone
+        self._broken_since_s = 0.0
+        self._told_broken: Ring | None = None
 
     @property
     def over(self) -> str:
@@ -83,7 +87,7 @@ class WorkerProcess:
         """A look of the thread beside it, `since_s` after the one before."""
         if self.trainer.phase is Phase.DEPART:
             self.trainer.waited_s += since_s
-        self.follow([*self.core.on_time(now_s), *self._look_for_closed()])
+        self.follow([*self.core.on_time(now_s), *self._look_for_closed(now_s)])
 
     def on_coordinator(self, message: FromCoordinator, now_s: float) -> None:
         self.follow(self.core.on_message(message, now_s))
@@ -122,13 +126,19 @@ class WorkerProcess:
         elif isinstance(self.plane, ServerPlane) and peer.role == "server":
             self.follow(self.core.on_closed("server", peer.slot))
 
-    def _look_for_closed(self) -> Effects:
-        """In a ring that is broken, it looks who of the others is gone."""
+    def _look_for_closed(self, now_s: float) -> Effects:
+        """In a ring that is broken, it looks who of the others is gone, and then asks for another ring."""
         if not isinstance(self.plane, RingPlane) or not self.plane.core.is_broken:
+            self._broken_since_s = now_s
             return []
         gone = {rank: address for rank, address in self.plane.core.others().items() if address in self._closed}
         self._closed.difference_update(gone.values())  # each is told once
-        return [effect for rank in gone for effect in self.core.on_closed("worker", rank)]
+        effects = [effect for rank in gone for effect in self.core.on_closed("worker", rank)]
+        newest = self.plane.core.making or self.plane.core.ring
+        if newest is not None and newest != self._told_broken and now_s - self._broken_since_s >= BROKEN_S:
+            self._told_broken = newest
+            effects += self.core.on_closed("ring", newest.generation)
+        return effects
 
     def servers_to_meet(self) -> list[Process]:
         """Those that it asks whether they answer."""

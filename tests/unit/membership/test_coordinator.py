@@ -9,6 +9,7 @@ from dynamix_ps.membership.generations import MembershipSettings, Output
 from dynamix_ps.membership.journal import Decided, Finished, Joined, Lost
 from dynamix_ps.membership.messages import (
     AskLeave,
+    Broken,
     Ended,
     Finish,
     Freeze,
@@ -118,6 +119,13 @@ def test_a_coordinator_that_was_stopped_itself_evicts_nobody() -> None:
     assert lost(coordinator.on_time(100.0)) == []
     assert lost_until(coordinator, 100.5, heard=()) == []
     assert lost_until(coordinator, 103.0, heard=(W[0], W[2], *S)) == [W[1]]
+
+
+def test_all_make_another_ring_where_the_newest_has_failed() -> None:
+    assert not say(Coordinator(MembershipSettings(3, 0)), W[0], Broken(0)).records, "the members have not met"
+    coordinator = started()
+    assert told(say(coordinator, W[1], Broken(1)), Freeze) == W[:3]
+    assert not say(coordinator, W[0], Broken(1)).messages, "once"
 
 
 def test_a_change_goes_through_freeze_and_resume() -> None:

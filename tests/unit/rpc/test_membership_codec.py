@@ -10,6 +10,7 @@ import pytest
 
 from dynamix_ps.membership.messages import (
     AskLeave,
+    Broken,
     Ended,
     Enter,
     Entry,
@@ -42,7 +43,7 @@ from dynamix_ps.rpc.refusals import MalformedMessageError
 WORKER, SERVER = Process("worker", 2, "abc", "host:1", "host:2"), Process("server", 0, "def")
 BOTH = frozenset({WORKER, SERVER})
 TOLD: Mapping[str, tuple[ToCoordinator, ...]] = {
-    "worker": (Join(), Suspect(WORKER), Waiting(BOTH), Status(3, 812), Status(3, None), Ready(), Leave()),
+    "worker": (Join(), Suspect(WORKER), Waiting(BOTH), Broken(3), Status(3, 812), Status(3, None), Ready(), Leave()),
     "server": (Join(), Suspect(WORKER), Waiting(frozenset())),
     "launcher": (Suspect(WORKER), AskLeave(WORKER, 1)),
 }

@@ -8,8 +8,9 @@ import threading
 import pytest
 
 from dynamix_ps.comm.plane import PeerFailure
+from dynamix_ps.comm.ring import elastic
 from tests.launching import wait_for
-from tests.rings import PATIENCE_S, SIZES, change, job
+from tests.rings import PATIENCE_S, SIZES, change, job, make
 
 pytestmark = pytest.mark.timeout(90)
 
@@ -22,9 +23,7 @@ def test_the_round_is_made_anew_of_own_values_by_those_that_are_left() -> None:
         assert change(1, [one, other]) == 0
         assert one.wait() and other.wait()
         assert (one.sum(), other.sum()) == (101, 101)
-        one.push(1)
-        other.push(1)
-        assert one.wait() and other.wait() and one.sum() == 202
+        assert make([one, other], 1) == {202}
         assert lost.ring.status().first_incomplete == 0
 
 
@@ -43,7 +42,6 @@ def test_who_is_behind_gets_the_sums_that_another_has_completed() -> None:
         assert (ahead.sum(), behind.sum()) == (202, 202)
 
 
-@pytest.mark.slow
 def test_those_that_are_left_meet_though_the_lowest_one_is_gone() -> None:
     with job() as (lowest, one, other):
         one.push(0)
@@ -53,6 +51,7 @@ def test_those_that_are_left_meet_though_the_lowest_one_is_gone() -> None:
             member.ring.freeze()
             member.ring.meet({0: nowhere, 1: one.ring.address, 2: other.ring.address})
             member.ring.resume(1, 0, 3, ())
+        assert one.ring.next_loss(PATIENCE_S) == PeerFailure("worker", 0)
         assert change(2, [one, other]) == 0
         assert one.wait() and other.wait() and (one.sum(), other.sum()) == (110, 110)
         assert lowest.ring.status().first_incomplete == 0
@@ -63,51 +62,49 @@ def test_what_is_pushed_while_there_is_no_ring_is_in_the_next_one() -> None:
         for member in (one, other):
             member.ring.freeze()
             member.push(0, begin=2)
-        for member in (one, other):
-            member.ring.meet({m.rank: m.ring.address for m in (one, other)})
-            member.ring.resume(1, 0, 2, ())
+        change(1, [one, other])
         assert one.wait() and other.wait()
         assert one.buffers["a"].tolist() == [1, 1, 101, 101, 101], "values before `begin` stay"
         assert other.buffers["a"].tolist() == [100, 100, 101, 101, 101]
         assert not lost.handles
 
 
-def test_who_sees_the_ring_break_finds_whose_process_is_gone() -> None:
+def test_who_sees_the_ring_break_finds_whose_process_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
     with job(2) as (one, other):
         change(1, [one, other])
-        with one.ring._changed:
-            assert one.ring._changed.wait_for(lambda: one.ring._worker.ring is not None, PATIENCE_S)
-        one.ring._worker._members = ((0, one.ring.address), (1, closed_port()))
-        with other.ring._changed:
-            assert other.ring._changed.wait_for(lambda: other.ring._worker.ring is not None, PATIENCE_S)
+        make([one, other], 0)
         assert one.ring.next_loss(0.01) is None
         other.ring._groups.clear()  # its connections close
-        one.push(0)
+        one.push(1)
         assert not one.wait(0.5)
-        assert one.ring.next_loss(PATIENCE_S) == PeerFailure("worker", 1)
-        assert one.ring.next_loss(0.01) is None, "once"
+        assert one.ring.next_loss(0.01) is None, "losses are confirmed at first"
+        monkeypatch.setattr(elastic, "_BROKEN_S", 0.0)
+        assert one.ring.next_loss(0.01) == PeerFailure("ring", 1), "nobody is gone"
+        with monkeypatch.context() as patch:
+            patch.setattr(one.ring._worker, "others", {1: closed_port()}.copy)
+            assert one.ring.next_loss(PATIENCE_S) == PeerFailure("worker", 1)
+            assert one.ring.next_loss(0.01) is None, "both are told once"
+        assert change(2, [one, other]) == 1
+        other.push(1)
+        assert one.wait() and other.wait() and one.sum() == 22
 
 
 @pytest.mark.slow
-def test_who_does_not_answer_is_silent_and_only_where_it_is_waited_for() -> None:
+def test_who_does_not_answer_is_silent_and_only_where_it_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     with job() as (one, busy, stopped), socket.socket() as deaf:
         deaf.bind(("127.0.0.1", 0))
         deaf.listen()  # connections are taken in by the kernel, and nobody answers
         members = [one, busy, stopped]
-        for member in members:
-            member.ring.freeze()
-            member.ring.meet({m.rank: m.ring.address for m in members})
-            member.ring.resume(1, 0, 3, ())
-        with one.ring._changed:
-            assert one.ring._changed.wait_for(lambda: one.ring._worker.ring is not None, PATIENCE_S)
-        *there, _ = one.ring._worker._members
-        one.ring._worker._members = (*there, (stopped.rank, f"127.0.0.1:{deaf.getsockname()[1]}"))
+        change(1, members)
+        make(members, 0)
+        others = {**one.ring._worker.others(), stopped.rank: f"127.0.0.1:{deaf.getsockname()[1]}"}
+        monkeypatch.setattr(one.ring._worker, "others", others.copy)
         quiet_s = 0.4
         look = threading.Event()
         for _ in range(20):
             assert one.ring.silent(quiet_s) == frozenset(), "it waits for nobody"
             look.wait(0.05)
-        one.push(0)
+        one.push(1)
         assert one.ring.silent(quiet_s) == frozenset(), "not yet"
         found: list[frozenset[int]] = []
         while not found or not found[-1]:

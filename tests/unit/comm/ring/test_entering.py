@@ -9,37 +9,21 @@ from collections.abc import Mapping, Sequence
 import pytest
 
 from dynamix_ps.comm.plane import PeerFailure
-from dynamix_ps.comm.ring import rounds
+from dynamix_ps.comm.ring import elastic
 from dynamix_ps.comm.ring.group import Over, RingGroup, meet
-from dynamix_ps.comm.ring.store_watch import StoreWatch
+from dynamix_ps.comm.ring.stores import StoreWatch
 from tests.launching import wait_for
-from tests.rings import Member, change, come, job
+from tests.rings import Member, change, come, expect, job, make
 from tests.unit.comm.ring.test_elastic import closed_port
 
 pytestmark = pytest.mark.timeout(90)
 LONG_S = 1000.0
 
 
-def take_in(members: Sequence[Member], newcomers: Sequence[Member]) -> None:
-    """All make the coming round with those that come."""
-    addresses = {member.rank: member.ring.address for member in [*members, *newcomers]}
-    for member in members:
-        member.ring.meet(addresses)
-        member.ring.expect(len(addresses))
-
-
 def enter(newcomer: Member, members: Sequence[Member], number: int, generation: int = 1) -> int:
     """It has the state before this round."""
     newcomer.ring.meet({member.rank: member.ring.address for member in members})
     return newcomer.ring.enter(generation, number, len(members), ())
-
-
-def make(members: Sequence[Member], turn: int) -> set[int]:
-    """All make a round, which is to be the same on all."""
-    for member in members:
-        member.push(turn)
-    assert all(member.wait() for member in members)
-    return {member.sum() for member in members}
 
 
 @pytest.mark.parametrize("place", [0, 3], ids=["the lowest", "the highest"])
@@ -51,14 +35,13 @@ def test_a_newcomer_is_in_all_sums_from_one_round_on(place: int) -> None:
         change(1, left)
         assert make(left, 0) == {1111 - 10**place}
         newcomer = come(members, place)
-        take_in(left, [newcomer])
+        expect(left, [newcomer])
         for member in left:
             member.push(1)
         assert not left[0].wait(0.05), "they wait for it"
         assert enter(newcomer, [*left, newcomer], 1) == 2
         newcomer.push(1)
-        assert all(member.wait() for member in [*left, newcomer])
-        assert {member.sum() for member in [*left, newcomer]} == {2222}
+        assert all(member.wait() and member.sum() == 2222 for member in [*left, newcomer])
         assert make([*left, newcomer], 2) == {3333}
 
 
@@ -73,20 +56,20 @@ def test_the_same_workers_may_make_a_ring_again(monkeypatch: pytest.MonkeyPatch)
         made.append((name, rank, *sorted(addresses.items())))
         return meet(name, rank, addresses, over)
 
-    monkeypatch.setattr(rounds, "meet", noted)
+    monkeypatch.setattr(elastic, "meet", noted)
     with job(3) as members:
         one, other, leaver = founders = list(members)
         change(1, founders)
         wait_for(lambda: all(member.ring._worker.ring is not None for member in founders), "the ring")
         change(2, founders)
         assert make(founders, 0) == {111}
-        take_in([one, other], [])
+        expect([one, other])
         assert make([one, other], 1) == {22}
         newcomer = come(members, 3)
-        take_in([one, other], [newcomer])
+        expect([one, other], [newcomer])
         enter(newcomer, [one, other, newcomer], 2, generation=2)
         assert make([one, other, newcomer], 2) == {3033}
-        take_in([one, other], [])
+        expect([one, other])
         assert make([one, other], 3) == {44}
         assert len(set(made)) == len(made) == 3 + 3 + 2 + 3 + 2
         assert leaver.ring.depart(lambda: False)
@@ -111,24 +94,18 @@ def test_one_that_does_not_come_is_silent_from_when_it_was_taken_in() -> None:
         wait_for(lambda: not one.ring._watch._asked_s, "the question to end")  # before the interpreter does
 
 
-def test_nobody_is_told_lost_in_whose_place_another_one_is_by_now() -> None:
+def test_nobody_is_told_lost_in_whose_place_another_one_is_by_now(monkeypatch: pytest.MonkeyPatch) -> None:
     """A decision may come while it is asked who is gone."""
     with job(2) as members:
         one, _ = founders = list(members)
         change(1, founders)
         assert make(founders, 0) == {11}
-        worker = one.ring._worker
-        there = worker._members
-        gone = (there[0], (1, closed_port()))
-
-        class Decides(StoreWatch):
-            def gone(self, addresses: Mapping[int, str]) -> int | None:
-                worker._members = there
-                return super().gone(addresses)
-
-        worker._members, one.ring._watch, worker.is_broken = gone, Decides(), True
+        worker, gone = one.ring._worker, {1: closed_port()}
+        answers = iter([gone, worker.others(), gone, gone])
+        monkeypatch.setattr(worker, "others", lambda: next(answers))
+        worker.is_broken = True
         assert one.ring.next_loss(0.01) is None
-        worker._members, one.ring._watch = gone, StoreWatch()
+        one.ring._watch = StoreWatch()
         assert one.ring.next_loss(0.01) == PeerFailure("worker", 1)
         worker.is_broken = False
 

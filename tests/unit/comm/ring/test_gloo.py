@@ -9,10 +9,11 @@ from typing import Any
 
 import pytest
 
-from dynamix_ps.comm.ring import gloo
 from dynamix_ps.comm.ring.gloo import GlooComm
 from dynamix_ps.comm.torch_buffers import TorchBuffers
+from dynamix_ps.config import variables
 from dynamix_ps.errors import PeerLostError
+from tests.unit.comm.ring.test_elastic import closed_port
 
 
 class NcclWork:
@@ -105,17 +106,25 @@ def test_an_elastic_ring_begins_with_the_first_workers_and_who_comes_late_waits_
     late: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The other places are empty."""
-    monkeypatch.setattr(gloo, "_PATIENCE", timedelta(seconds=5))
-    monkeypatch.setenv("GLOO_SOCKET_IFNAME", "lo")
+    host, _, port = closed_port().partition(":")
+    given = {
+        "DMLC_PS_ROOT_URI": host,
+        "DMLC_PS_ROOT_PORT": port,
+        "DMLC_NUM_WORKER": "3",
+        "DMLC_NUM_SERVER": "0",
+        "DMLC_WORKER_ID": "2" if late else "0",
+        "GLOO_SOCKET_IFNAME": "lo",
+        variables.ELASTIC: "1",
+        variables.FIRST_WORKERS: "2" if late else "1",
+        variables.STARTS: "1" if late else "0",
+    }
+    for name, value in given.items():
+        monkeypatch.setenv(name, value)
     monkeypatch.delenv("DMLC_NODE_HOST", raising=False)
     comm = GlooComm()
-    comm.late = late
-    comm.rank, comm.size = (2, 3) if late else (0, 3)
-    monkeypatch.setenv("DYNAMIX_FIRST_WORKERS", "2" if late else "1")
-    role: Any = SimpleNamespace(worker_id=comm.rank, root_host="127.0.0.1", root_port=0)
-    ring = comm._elastic_ring(role)
-    assert (ring._worker.ring is None) is late
-    ring.close()
+    comm.init()
+    assert comm.elastic is not None and (comm.elastic._worker.ring is None) is late
+    comm.shutdown()
     comm.adopt({"least_bucket_bytes": 25_000})
     assert not comm.late, "it takes part from here on"
     assert comm.least_bucket_bytes == 25_000, "its buckets are those of the others"

@@ -7,55 +7,39 @@ import threading
 import pytest
 
 from dynamix_ps.comm.ring.group import RingGroup
-from tests.rings import PATIENCE_S, Member, change, job
+from tests.rings import PATIENCE_S, change, expect, job, make
 
 pytestmark = pytest.mark.timeout(90)
-
-
-def leave(leaver: Member, stay: list[Member]) -> None:
-    """The others go on without it, at once."""
-    for member in stay:
-        member.ring.meet({other.rank: other.ring.address for other in stay})
-        member.ring.expect(len(stay))
 
 
 def test_one_that_leaves_stays_until_all_have_its_last_round() -> None:
     with job() as (one, leaver, other):
         change(1, [one, leaver, other])
-        for member in (one, leaver, other):
-            member.push(0)
-        assert one.wait() and leaver.wait() and other.wait()
-        one.ring.meet({member.rank: member.ring.address for member in (one, other)})
-        one.ring.expect(2)
+        make([one, leaver, other], 0)
+        expect([one], [other])
         looks = iter([False, False, True])
         assert not leaver.ring.depart(lambda: next(looks)), "the other one may need it"
-        leave(leaver, [other])  # who is in the next ring makes no difference here
+        expect([other])  # who is in the next ring makes no difference here
         assert leaver.ring.depart(lambda: False)
 
 
 def test_a_worker_leaves_with_a_round_and_the_others_go_on() -> None:
     with job() as (leaver, one, other):
         change(1, [leaver, one, other])
-        for member in (leaver, one, other):
-            member.push(0)
-        assert leaver.wait() and one.wait() and other.wait() and one.sum() == 111
-        leave(leaver, [one, other])
+        assert make([leaver, one, other], 0) == {111}
+        expect([one, other])
         for member in (one, other):
             member.push(1)
         assert leaver.ring.depart(lambda: False)
         leaver.ring.close()
         assert one.wait() and other.wait() and (one.sum(), other.sum()) == (220, 220)
-        for member in (one, other):
-            member.push(2)
-        assert one.wait() and other.wait() and one.sum() == 330
+        assert make([one, other], 2) == {330}
 
 
 def test_all_wait_for_each_other_at_the_end() -> None:
     with job(2) as (one, other):
         change(1, [one, other])
-        for member in (one, other):
-            member.push(0)
-        assert one.wait() and other.wait()
+        make([one, other], 0)
         found: list[bool] = []
         first = threading.Thread(target=lambda: found.append(one.ring.depart(lambda: False)))
         first.start()
@@ -70,12 +54,9 @@ def test_where_the_one_with_the_store_is_gone_the_others_go_unless_they_are_in_a
     """It may be lost, and some may need the sums of those that end."""
     with job(2) as (one, other):
         change(1, [one, other])
-        for member in (one, other):
-            member.push(0)
-        assert one.wait() and other.wait()
+        make([one, other], 0)
         monkeypatch.setattr(RingGroup, "is_finished", lambda group, timeout_s: None)
         assert one.ring.depart(lambda: False)
-        with other.ring._changed:
-            other.ring._follow(other.ring._worker.depart())
+        other.ring._worker.depart()
         other.ring.freeze()
         assert not other.ring.depart(iter([False, False, True]).__next__)
