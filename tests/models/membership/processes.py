@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
+from dynamix_ps.comm.catching_up import CatchingUp
 from dynamix_ps.membership.effects import GoAway, Tell
 from dynamix_ps.membership.messages import (
     COORDINATOR,
@@ -21,7 +22,7 @@ from dynamix_ps.membership.worker import Effects, Worker
 from tests.models.membership.pieces import Answer, Push
 from tests.models.membership.planes import Kept, Named, Piece, Released, RingPlane, ServerPlane
 from tests.models.membership.round_table import RoundTable
-from tests.models.membership.trainer import FollowedBy, Handover, Phase, Taken, Told, Trainer
+from tests.models.membership.trainer import Handover, Phase, Taken, Told, Trainer
 
 Send: TypeAlias = Callable[[Process, Any], None]
 BROKEN_S = 1.0  # so long has a ring failed when the coordinator is asked for another
@@ -104,7 +105,8 @@ class WorkerProcess:
                 self.plane.on_message(sender.slot, message)
             case Taken():
                 if giver := trainer.votes.newcomers.here.get(sender):
-                    giver.taken += 1
+                    giver.sent(1)
+                    giver.taken(1)
             case Handover() | Told() if sender == (trainer.giver or (trainer.inbox or [(sender, None)])[0][0]):
                 trainer.inbox.append((sender, message))
             case Handover() | Told():
@@ -116,7 +118,7 @@ class WorkerProcess:
     def _on_closed(self, peer: Process) -> None:
         trainer = self.trainer
         if giver := trainer.votes.newcomers.here.get(peer):
-            giver.is_over = True
+            giver.end()
         if peer == trainer.giver or any(sender == peer for sender, _ in trainer.inbox):
             trainer.giver_is_gone = True
         if isinstance(self.plane, RingPlane):
@@ -175,7 +177,7 @@ class WorkerProcess:
             self._is_over = True
             self._send(COORDINATOR, self.trainer.last_word)
 
-    def gives_to(self, process: Process) -> FollowedBy | None:
+    def gives_to(self, process: Process) -> CatchingUp | None:
         return self.trainer.votes.newcomers.here.get(process)
 
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import Any, Protocol
 
+from dynamix_ps.comm.catching_up import CatchingUp
 from dynamix_ps.membership.effects import GoAway, suspicion
 from dynamix_ps.membership.known_members import Planned
 from dynamix_ps.membership.messages import Process, ToCoordinator
@@ -70,22 +71,6 @@ class Taken:
     """From a newcomer: it has taken in one more."""
 
 
-@dataclass
-class FollowedBy:
-    """What gives a newcomer the sums."""
-
-    told: int = 0
-    taken: int = 0
-    is_over: bool = False
-    _was_ready: bool = False
-
-    @property
-    def is_ready(self) -> bool:
-        caught_up = self.taken > 0 and self.told - self.taken <= 1
-        self._was_ready |= self.is_over or caught_up or self.told - self.taken > _KEPT
-        return self._was_ready
-
-
 class RoundPlane(Protocol):
     """The sums, beside what decisions need."""
 
@@ -109,7 +94,7 @@ class Trainer:
 
     core: Worker
     plane: RoundPlane
-    votes: MembershipVotes[FollowedBy]
+    votes: MembershipVotes[CatchingUp]
     buffers: int
     closes: Callable[..., bool]  # the training is over before this round; the same on all workers
     reaches: Callable[[Process], bool]  # this newcomer listens, and follows nobody yet
@@ -134,7 +119,7 @@ class Trainer:
     _present: Sequence[int] = ()
     _has_sum: bool = False
     _entering: list[Process] | None = None
-    _givers: dict[Process, FollowedBy | None] = field(default_factory=dict)
+    _givers: dict[Process, CatchingUp | None] = field(default_factory=dict)
     _planned: Planned | None = None
     _to_meet: Sequence[Process] = ()  # servers, before it follows
     _begin: tuple[Planned, int] | None = None
@@ -282,7 +267,7 @@ class Trainer:
                 effects += self.cannot_reach(newcomer)
         self._givers = {}
         for newcomer in self.votes.unfollowing(self.leads) if self._has_sum else ():
-            self.votes.newcomers.here[newcomer] = FollowedBy()
+            self.votes.newcomers.here[newcomer] = CatchingUp(_KEPT)
             self.outgoing.append((newcomer, self._handover(self.core.planned(), follows=True)))
         self.phase = Phase.PUSH
         return effects
@@ -352,7 +337,8 @@ class Trainer:
             raise Violation(f"{self.own}, round {self.round}: some have ended: {self._parts}")
         if not self.votes.follows:
             for newcomer, giver in self.votes.newcomers.here.items():
-                giver.told += 1
+                giver.keep(1)
+                giver.note()
                 self.outgoing.append((newcomer, Told(self._parts, self.votes.offered)))
         elif self.giver is not None:
             self.outgoing.append((self.giver, Taken()))

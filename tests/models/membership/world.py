@@ -6,6 +6,7 @@ import random
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from dynamix_ps.comm.catching_up import CatchingUp
 from dynamix_ps.membership.coordinator import Coordinator
 from dynamix_ps.membership.effects import Tell, suspicion
 from dynamix_ps.membership.generations import MembershipSettings, Output
@@ -18,7 +19,7 @@ from tests.models.membership.job import WAIT_S, Counts, Job, References
 from tests.models.membership.network import Network
 from tests.models.membership.planes import Kept, Named, Piece, RingPlane, ServerPlane
 from tests.models.membership.processes import Closed, ServerProcess, Stream, WorkerProcess
-from tests.models.membership.trainer import FollowedBy, Handover, Phase, Told, Trainer
+from tests.models.membership.trainer import Handover, Phase, Told, Trainer
 from tests.models.membership.training import first_plans
 from worker_hooks.membership.votes import MembershipVotes
 
@@ -86,7 +87,7 @@ class World:
             sums = plane  # type: ignore[assignment]
         core = Worker(process, sums, job.workers, late=not founder)
         plans, are_followed = first_plans(job.workers, job.slots, job.prefetch), job.follows and bool(job.servers)
-        votes: MembershipVotes[FollowedBy] = MembershipVotes(core, plans, job.least, are_followed)
+        votes: MembershipVotes[CatchingUp] = MembershipVotes(core, plans, job.least, are_followed)
         trainer = Trainer(core, plane, votes, len(job.pieces), self.checks.closes, self._listens)
         trainer.is_founder = founder
         send = lambda to, what: self._send(process, to, what)  # noqa: E731
