@@ -221,11 +221,13 @@ class Arbitrator:
         tick_s = min(1.0, self._lease_s / 4)
         try:
             while True:
+                waking = asyncio.ensure_future(self._wake.wait())
                 try:
-                    await asyncio.wait_for(self._wake.wait(), tick_s)
-                except asyncio.TimeoutError:
-                    if not self._windows.most_reported:
-                        rest()
+                    done, _ = await asyncio.wait({waking}, timeout=tick_s)  # `wait_for` may miss that it is cancelled
+                finally:
+                    waking.cancel()
+                if not done and not self._windows.most_reported:
+                    rest()
                 self._wake.clear()
                 if await self.step():
                     rest()

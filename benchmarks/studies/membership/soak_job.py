@@ -38,6 +38,7 @@ from dynamix_ps.membership.messages import incarnation_of
 from dynamix_ps.run_record.run_folder import RunFolder
 
 LOOK_S, MEMORY_EVERY_S = 0.1, 2.0
+LONGEST_PAUSE = 10  # leases: of a coordinator that is cut off, of those that are lost meanwhile, and of what overlaps
 CHANGE_S, END_S, LEFT_S = 120.0, 120.0, 5.0  # the longest that a change, the end, and what is left then may take
 
 
@@ -214,6 +215,11 @@ class SoakJob:
         self._members.look()
         told, outcome = self._members.told, self._outcome
         measure_pauses(outcome.events, told)
+        limit_s = LONGEST_PAUSE * self._plan.lease_s
+        long = [event for event in outcome.events if event.pause_s > limit_s]
+        outcome.wrong += [
+            f"{event.kind} of {event.role}: the others stood still for {event.pause_s:.1f} s" for event in long
+        ]
         sums, wrong = history(one for each in told.values() for one, _ in each)
         found = {rank: weights_file(self._folder, rank) for rank in self._members.present}
         weights = {rank: torch.load(file) for rank, file in found.items() if file.exists()}
