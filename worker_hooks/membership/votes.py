@@ -21,7 +21,7 @@ from worker_hooks.membership.newcomers import G, Newcomers
 from worker_hooks.planning.plan_switch import PlanSwitch
 
 
-class Member(Protocol):
+class VotingMember(Protocol):
     """This worker as a member of the job: `dynamix_ps/membership/worker.py`, or what is around it."""
 
     def offered(self) -> Mapping[int, Process]:
@@ -67,7 +67,7 @@ class MembershipVotes(Generic[G]):
     """
 
     def __init__(
-        self, member: Member, switch: PlanSwitch, least: int, are_followed: bool = False, follows: bool = False
+        self, member: VotingMember, switch: PlanSwitch, least: int, are_followed: bool = False, follows: bool = False
     ) -> None:
         self._member, self.switch, self.are_followed, self.follows = member, switch, are_followed, follows
         self.entries, self.departures = Entries(), Departures(least)
