@@ -55,7 +55,7 @@ _CASES = (
     Case(
         "servers come",
         Job(4, 3, pieces=(2, 2), rounds=14),
-        {"kill server": 3, "join server": 4, "join": 1, "kill worker": 1, "slow answers": 2},
+        {"kill server": 3, "join server": 4, "join": 1, "kill worker": 2, "slow answers": 2},
     ),
     Case(
         "come and go", Job(3, 2, rounds=12), {"join": 3, "leave": 3, "kill worker": 1, "reconnect": 4, "slow offers": 1}

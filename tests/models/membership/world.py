@@ -162,7 +162,7 @@ class World:
         if self.rng.random() < 0.02:
             self._tick()
         for _ in range(_TRIES):
-            if self.rng.random() < _OF_TRAINING:
+            if self.rng.random() < _OF_TRAINING and self.running:
                 if self._act(self.rng.choice(self.running)):
                     return True
             elif channels := self.network.deliverable():
