@@ -26,7 +26,7 @@ from typing import Any, BinaryIO, cast
 import numpy as np
 
 from dynamix_ps.comm.catching_up import CatchingUp
-from dynamix_ps.comm.state_stream import NO_SUM, begin_piece, fill, read_piece, write_piece
+from dynamix_ps.comm.state_stream import NO_SUM, NOTE, begin_piece, fill, read_piece, write_piece
 from dynamix_ps.errors import PeerLostError
 
 logger = logging.getLogger("dynamix")
@@ -69,7 +69,7 @@ class SumGiver:
     def note(self, note: Mapping[str, Any]) -> None:
         """Send what all workers know after the last sum of gradients, in JSON's types."""
         self._joiner.note()
-        self._put(NO_SUM, json.dumps(note).encode())
+        self._put(NOTE, json.dumps(note).encode())
 
     def enter(self, told: bytes) -> None:
         """The joiner takes part in the next sum, and is told what it needs to know."""
@@ -142,16 +142,16 @@ class SumTaker:
 
     def note(self) -> dict[str, Any]:
         """The note after a sum of gradients."""
-        note: dict[str, Any] = json.loads(self.told())
+        note: dict[str, Any] = json.loads(self.told(NOTE))
         with suppress(OSError):  # who is gone sends no more sums, which the next one shows
             self._connection.sendall(_TAKEN)
         return note
 
-    def told(self) -> bytearray:
-        """What all know, before the state and as this worker takes part in the next sum."""
+    def told(self, kind: int = NO_SUM) -> bytearray:
+        """What all know, before the state and as this worker takes part in the next sum; or a note."""
         while not self._comes(_LOOK_S):
             pass
-        return read_piece(self.stream)
+        return read_piece(self.stream, kind)
 
     def close(self) -> None:
         """Take no more."""

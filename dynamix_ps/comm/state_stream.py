@@ -12,19 +12,19 @@ from typing import BinaryIO
 
 from dynamix_ps.errors import PeerLostError, TrainingError
 
-_HEADER = struct.Struct(">qQ")  # number of a sum, or NO_SUM; bytes that follow
-NO_SUM = -1
+_HEADER = struct.Struct(">qQ")  # number of a sum, or what else it is; bytes that follow
+NO_SUM, NOTE = -1, -2  # a note follows the sum of gradients
 
 
 def write_piece(out: BinaryIO, number: int, piece: bytes | memoryview) -> None:
-    """Write the sum with this number, or what is no sum."""
+    """Write the sum with this number, a note, or what is neither."""
     out.write(_HEADER.pack(number, len(piece)))
     out.write(piece)
 
 
-def read_piece(stream: BinaryIO) -> bytearray:
+def read_piece(stream: BinaryIO, number: int = NO_SUM) -> bytearray:
     """The next piece, which is no sum. Raises as `begin_piece`."""
-    piece = bytearray(begin_piece(stream, NO_SUM))
+    piece = bytearray(begin_piece(stream, number))
     fill(stream, memoryview(piece))
     return piece
 
@@ -49,7 +49,8 @@ def begin_piece(stream: BinaryIO, number: int, size_bytes: int | None = None) ->
 
 
 def _named(number: int, size_bytes: int | None) -> str:
-    return "the end of an iteration" if number == NO_SUM else f"a sum of {size_bytes} bytes (number {number})"
+    others = {NO_SUM: "the iteration with which this worker enters", NOTE: "the end of an iteration"}
+    return others.get(number, f"a sum of {size_bytes} bytes (number {number})")
 
 
 def fill(stream: BinaryIO, place: memoryview) -> None:

@@ -135,7 +135,7 @@ class Worker:
     def _why_it_ends(self, resume: Resume) -> str:
         """Why this worker does not go on with the others; empty: it does."""
         if self.known.own in self.known.refused:
-            return f"workers were lost before it had the state of the training, or a sum with it; {_AGAIN}"
+            return f"the members have changed before it had the state of the training, or a sum with it; {_AGAIN}"
         if self.known.is_late:
             return ""
         if self.known.none_is_left:
@@ -234,7 +234,7 @@ class Worker:
         without a worker that had no state then.
         """
         if self._frozen > planned.generation or self._generation != planned.generation:
-            return [GoAway(f"workers were lost while this one got the state of the training; {_AGAIN}")]
+            return [GoAway(f"the members have changed while this worker got the state of the training; {_AGAIN}")]
         self.known.begin_with([*planned.workers, *planned.servers])
         present = self.known.present()
         self._sums.meet({one.slot: one.address for one in present})

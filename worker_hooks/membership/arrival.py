@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 import socket
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -33,25 +33,34 @@ _DIAL_S = 3.0  # the newcomer listens from before it was offered
 
 @contextmanager
 def _begun(
-    access: ArbitratorAccess, newcomer: Process, handover: Handover, write: Callable[[BinaryIO], None]
+    access: ArbitratorAccess, newcomer: Process, handover: bytes, write: Callable[[BinaryIO], None]
 ) -> Iterator[tuple[socket.socket, BinaryIO]]:
     """The connection to a newcomer that has got the state, and its file.
 
     Raises PeerLostError or OSError if it is gone.
     """
     dialled = dial(newcomer.state_address, access.token, access.certificates, _DIAL_S)
-    with closing(dialled) as connection, connection.makefile("wb") as out:
-        write_piece(out, NO_SUM, handover.packed())
-        write(out)
-        out.flush()
-        del write  # with the state, if that is a copy
-        yield connection, out
+    with closing(dialled) as connection:
+        out = connection.makefile("wb")
+        try:
+            write_piece(out, NO_SUM, handover)
+            write(out)
+            out.flush()
+            del write  # with the state, if that is a copy
+            yield connection, out
+        except BaseException:
+            with suppress(OSError):
+                connection.shutdown(socket.SHUT_RDWR)  # so that `close` does not wait for it once more
+            raise
+        finally:
+            with suppress(OSError):
+                out.close()
 
 
 def give(access: ArbitratorAccess, newcomer: Process, handover: Handover, write: Callable[[BinaryIO], None]) -> bool:
     """Give a newcomer the state, which `write` writes. Returns whether it has it; if not, it is gone."""
     try:
-        with _begun(access, newcomer, handover, write):
+        with _begun(access, newcomer, handover.packed(), write):
             return True
     except (PeerLostError, OSError) as error:
         logger.warning("%s has not got the state of the training: %s", newcomer, error)
@@ -92,4 +101,4 @@ class StateCopy:
 def follow(access: ArbitratorAccess, newcomer: Process, handover: Handover, state: StateCopy) -> SumGiver:
     """Give a newcomer the copy of a state, and then all sums, beside training."""
     most_bytes = max(_KEPT_STATES * state.size_bytes, _KEPT_BYTES)
-    return SumGiver(str(newcomer), _begun(access, newcomer, handover, state.write_to), most_bytes)
+    return SumGiver(str(newcomer), _begun(access, newcomer, handover.packed(), state.write_to), most_bytes)

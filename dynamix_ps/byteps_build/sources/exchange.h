@@ -202,14 +202,17 @@ class Exchange : public ps::PieceReceiver {
     shared_.erase(place);
   }
 
-  // Seconds that `bytes` take to a server and back; negative: not within `timeout_s`. What comes later counts for no
-  // other echo.
+  // Seconds that `bytes` take to a server and back; negative: not within `timeout_s`. A late answer to an earlier
+  // question shows that its server is there. So it counts for a question to the same server, and for no other.
   double Echo(int server, size_t bytes, double timeout_s) {
-    echo_.assign(bytes, 0);
-    replied_.Clear();
+    {
+      std::lock_guard<std::mutex> lock(echo_mu_);
+      asked_ = server;
+      echo_.assign(bytes, 0);
+      replied_.Clear();
+    }
     ps::PieceHead head = {};
     head.kind = ps::PieceKind::kEcho;
-    head.round = ++echoes_;
     head.bytes = bytes;
     auto begin = std::chrono::steady_clock::now();
     transport_->SendPiece(server, head, ps::SArray<char>(echo_.data(), bytes, false));
@@ -238,13 +241,10 @@ class Exchange : public ps::PieceReceiver {
   }
 
   char* PlaceFor(int sender, const ps::PieceHead& head) override {
-    if (head.kind == ps::PieceKind::kEcho && head.round != echoes_) {
-      late_.resize(head.bytes);
-      return late_.data();
-    }
     if (head.kind == ps::PieceKind::kEcho) {
-      CHECK_EQ(head.bytes, echo_.size()) << "node " << sender << " sends back something else";
-      return echo_.data();
+      std::vector<char>& echoed = echoed_[sender];
+      echoed.resize(head.bytes);
+      return echoed.data();
     }
     if (head.kind == ps::PieceKind::kSegment || head.kind == ps::PieceKind::kReceived) {
       CHECK_EQ(head.bytes, 0u) << "node " << sender;
@@ -272,7 +272,11 @@ class Exchange : public ps::PieceReceiver {
       SendWaiting(sender, lane);
       return;
     }
-    if (head.kind == ps::PieceKind::kEcho && head.round != echoes_) return;
+    if (head.kind == ps::PieceKind::kEcho) {
+      std::lock_guard<std::mutex> lock(echo_mu_);
+      if (sender == asked_) replied_.Set();
+      return;
+    }
     if (head.kind != ps::PieceKind::kAnswer) {
       mapped_ = head.size == 1;
       replied_.Set();
@@ -437,8 +441,9 @@ class Exchange : public ps::PieceReceiver {
   std::condition_variable more_in_queue_;
   std::thread sender_;  // never ends, like this object
   std::vector<char> echo_;  // of the one echo or announcement at a time
-  std::vector<char> late_;  // what comes of earlier echoes, for which nobody waits any more
-  std::atomic<uint64_t> echoes_{0};  // so far
+  std::unordered_map<int, std::vector<char>> echoed_;  // what has come back, by server; of the van's thread
+  std::mutex echo_mu_;
+  int asked_ = -1;  // the server of the newest question
   Event replied_;
   std::atomic<bool> mapped_{false};
 };

@@ -274,7 +274,7 @@ def test_a_newcomer_does_not_begin_without_the_others(monkeypatch: pytest.Monkey
     plane, planned = Plane(), Planned([worker(2)], [server(0)], 2)
     member = member_of(worker(2), plane, late=True)
     member._act(Resume(3, 5, frozenset()))
-    with pytest.raises(PeerLostError, match="workers were lost while"):
+    with pytest.raises(PeerLostError, match="members have changed while"):
         member.begin(planned, 7)
     plane.answering = False
     monkeypatch.setattr(member_module, "_MEET_S", 0.0)

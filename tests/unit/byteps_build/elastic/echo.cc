@@ -1,4 +1,4 @@
-// Whether a worker takes the late answer to one question for the answer to another one.
+// Whether a worker takes the late answer of a server for that of another one.
 
 #include <deque>
 
@@ -33,7 +33,8 @@ int main() {
   network.worker = &worker;
   CHECK(worker.Echo(8, 1, 0) < 0) << "nothing has come";
   CHECK(worker.Echo(10, 4000, 0) < 0) << "what came is of another server";
-  CHECK(worker.Echo(10, 1, 0) < 0) << "what came is of another question";
+  CHECK(worker.Echo(10, 1, 0) >= 0) << "a late answer shows that the server is there";
+  CHECK(worker.Echo(8, 1, 0) < 0) << "what came is of another server";
   network.questions.clear();
   network.is_late = false;
   CHECK(worker.Echo(10, 1, 0) >= 0) << "the answer has come";
