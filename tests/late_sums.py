@@ -40,7 +40,7 @@ def hide() -> None:
         return
     from dynamix_ps.comm.ring.gloo import GlooComm
 
-    push_pull, completed, hidden = GlooComm.push_pull, GlooComm._completed, {}
+    push_pull, wait, hidden = GlooComm.push_pull, GlooComm._wait, {}
 
     def push_and_hide(comm: GlooComm, name: str, buffer: Any, begin: int = 0) -> int:
         if comm.elastic is not None or not buffer.dtype.is_floating_point:
@@ -51,11 +51,11 @@ def hide() -> None:
         hidden[handle] = buffer, travels
         return handle
 
-    def complete_and_show(comm: GlooComm, handle: int) -> bool:
-        complete = completed(comm, handle)
-        if handle in hidden:
+    def wait_and_show(comm: GlooComm, handle: int, timeout_s: float) -> bool:
+        complete = wait(comm, handle, timeout_s)
+        if complete and handle in hidden:
             buffer, travels = hidden.pop(handle)
             buffer.copy_(travels)
         return complete
 
-    GlooComm.push_pull, GlooComm._completed = push_and_hide, complete_and_show  # type: ignore[method-assign]
+    GlooComm.push_pull, GlooComm._wait = push_and_hide, wait_and_show  # type: ignore[method-assign]

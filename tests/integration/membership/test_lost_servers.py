@@ -60,9 +60,9 @@ def test_a_lost_server_comes_back_and_sums_what_the_other_one_had(wire: str, tmp
     lost = [loss.split(",")[0] for loss in summary["losses"]]
     again = "the scheduler was killed by SIGKILL"
     assert lost.count(again) == 2 * with_others
-    assert [loss for loss in lost if "server" in loss] == [
-        "1 of 2 servers: server 1 lost",
-        "1 of 2 servers: server 0 lost",
-    ]
+    servers = [loss.partition(": ")[2] for loss in lost if " servers: " in loss]
+    if not with_others or len(servers) > 1:  # else the arbitrator has ended between a record and its word of it
+        assert servers.pop(0) == "server 1 lost"
+    assert servers == ["server 0 lost"]
     arrived = [one.partition(" from iteration ")[0] for one in summary["arrivals"]]
     assert arrived.count("4 of 4 workers") == 2 * with_others and "2 of 2 servers" in arrived
