@@ -34,10 +34,10 @@ class Member:
         self.handles = []
         for name, buffer in self.buffers.items():
             buffer[:] = 10**self.rank * (turn + 1)
-            self.handles.append(self.ring.push_pull(name, buffer, begin))
+            self.handles.append(self.ring.rounds.push_pull(name, buffer, begin))
 
     def wait(self, timeout_s: float = PATIENCE_S) -> bool:
-        return all(self.ring.wait(handle, timeout_s) for handle in self.handles)
+        return all(self.ring.rounds.wait(handle, timeout_s) for handle in self.handles)
 
     def clear(self) -> None:
         """What training does with a sum: clipping and zeroing change it in place."""
@@ -63,7 +63,7 @@ def job(workers: int = 3) -> Iterator[list[Member]]:
         finally:
             for member in members:
                 member.ring.close()
-                member.ring._sums = RingSums()  # what it has pushed refers to its ring
+                member.ring.rounds._sums = RingSums()  # what it has pushed refers to its ring
             wait_for(lambda: _taken_down(members), "all rings to be taken down")
 
 
@@ -96,8 +96,8 @@ def come(members: list[Member], rank: int) -> Member:
 def _taken_down(members: Sequence[Member]) -> bool:
     """Take down the rings in which nothing hangs. What hangs in another one fails when its neighbour is taken down."""
     for ring in (member.ring for member in members):
-        ring._groups = {name: group for name, group in ring._groups.items() if not group.is_idle}
-    return not any(member.ring._groups for member in members)
+        ring.rounds.groups = {name: group for name, group in ring.rounds.groups.items() if not group.is_idle}
+    return not any(member.ring.rounds.groups for member in members)
 
 
 def change(generation: int, left: list[Member]) -> int:

@@ -6,5 +6,6 @@ stores       where others can meet, and whether their processes live
 codecs       values in fewer bytes
 compressed   sums whose values travel so
 sums         the buffers of a worker in sums over the ring, and the sums that the worker keeps
-elastic      a ring that goes on when a worker is lost or leaves: does what dynamix_ps/membership/ring_worker.py says
+rounds       the rounds of a worker whose ring changes: does what dynamix_ps/membership/ring_worker.py says
+elastic      a ring that goes on when a worker is lost or leaves, as the control plane sees it
 """

@@ -156,7 +156,7 @@ class GlooComm(Comm):
             )
         self._tensors.check(name, buffer)
         if self.elastic is not None:
-            return self.elastic.push_pull(name, buffer, begin)
+            return self.elastic.rounds.push_pull(name, buffer, begin)
         self._started += 1
         if self._compressed is not None and self._compressed.takes(name, buffer):
             self._works[self._started] = self._compressed.start(name, buffer, begin)
@@ -174,7 +174,7 @@ class GlooComm(Comm):
     def _wait(self, handle: int, timeout_s: float) -> bool:
         """Raises PeerLostError when another worker is gone."""
         if self.elastic is not None:
-            return self.elastic.wait(handle, timeout_s)
+            return self.elastic.rounds.wait(handle, timeout_s)
         work, on_gpu = self._works[handle], handle in self._on_gpu
         try:
             if not (_completes if on_gpu else is_complete)(work, timeout_s):

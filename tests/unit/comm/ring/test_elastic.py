@@ -74,7 +74,7 @@ def test_who_sees_the_ring_break_finds_whose_process_is_gone(monkeypatch: pytest
         change(1, [one, other])
         make([one, other], 0)
         assert one.ring.next_loss(0.01) is None
-        other.ring._groups.clear()  # its connections close
+        other.ring.rounds.groups.clear()  # its connections close
         one.push(1)
         assert not one.wait(0.5)
         assert one.ring.next_loss(0.01) is None, "losses are confirmed at first"
@@ -122,7 +122,7 @@ def test_memory_is_used_again() -> None:
         for turn in range(6):
             for member in (one, other):
                 member.push(turn)
-            for part in one.ring._sums._open:
+            for part in one.ring.rounds._sums._open:
                 seen[part.name].add(part.sum.data_ptr())
             assert one.wait() and other.wait()
         assert {name: len(places) for name, places in seen.items()} == dict.fromkeys(SIZES, 2)

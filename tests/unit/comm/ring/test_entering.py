@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 import pytest
 
 from dynamix_ps.comm.plane import PeerFailure
-from dynamix_ps.comm.ring import elastic
+from dynamix_ps.comm.ring import rounds
 from dynamix_ps.comm.ring.group import Over, RingGroup, meet
 from dynamix_ps.comm.ring.stores import StoreWatch
 from tests.launching import wait_for
@@ -56,7 +56,7 @@ def test_the_same_workers_may_make_a_ring_again(monkeypatch: pytest.MonkeyPatch)
         made.append((name, rank, *sorted(addresses.items())))
         return meet(name, rank, addresses, over)
 
-    monkeypatch.setattr(elastic, "meet", noted)
+    monkeypatch.setattr(rounds, "meet", noted)
     with job(3) as members:
         one, other, leaver = founders = list(members)
         change(1, founders)
@@ -85,7 +85,7 @@ def test_one_that_does_not_come_is_silent_from_when_it_was_taken_in() -> None:
         deaf.bind(("127.0.0.1", 0))
         deaf.listen()
         addresses = {0: one.ring.address, 1: other.ring.address, 2: f"127.0.0.1:{deaf.getsockname()[1]}"}
-        one.ring._moved_s = -math.inf  # it has long had nothing to wait for
+        one.ring.rounds.moved_s = -math.inf  # it has long had nothing to wait for
         one.ring.meet(addresses)
         one.ring.expect(3)
         assert one.ring.silent(LONG_S) == frozenset() and not one.ring._watch._asked_s, "there was no time yet"

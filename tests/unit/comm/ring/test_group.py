@@ -26,7 +26,7 @@ def test_a_ring_is_finished_when_all_say_so_and_who_asks_before_prints_nothing(
     with job(2) as members:
         change(1, members)
         make(members, 0)
-        one, other = (group for member in members for group in member.ring._groups.values())
+        one, other = (group for member in members for group in member.ring.rounds.groups.values())
         capfd.readouterr()
         one.finish()
         assert not one.is_finished(0.01)
