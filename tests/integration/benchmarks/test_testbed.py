@@ -90,10 +90,16 @@ def test_what_a_host_sends_is_held_or_arrives_twice(bed: Bed, receiver: None) ->
     relay = Relay(bed, "worker-1", held_s=0.2)
     assert send(bed, "worker-1", address, megabytes=1).duration_s >= 0.2
     relay.close()
-    relay = Relay(bed, "worker-1", held_s=0.0)
-    assert send(bed, "worker-1", address, megabytes=1).needless > 0
-    relay.close()
+    # the sender does not always hear of copies: a receiver may take both at once
+    assert any(_needless_where_all_arrives_twice(bed, address) for _ in range(6))
     assert send(bed, "worker-1", address, megabytes=1).needless == 0
+
+
+def _needless_where_all_arrives_twice(bed: Bed, address: str) -> int:
+    relay = Relay(bed, "worker-1", held_s=0.0)
+    needless = send(bed, "worker-1", address, megabytes=1).needless
+    relay.close()
+    return needless
 
 
 def test_links_are_changed_in_use(bed: Bed, receiver: None) -> None:
