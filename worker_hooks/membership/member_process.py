@@ -46,7 +46,7 @@ class MemberProcess:
 
     @property
     def _member(self) -> WorkerMember:
-        """It has met the arbitrator."""
+        """Of a process that has met the arbitrator."""
         return _members[self._comm.name]
 
     @property

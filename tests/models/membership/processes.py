@@ -6,7 +6,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from dynamix_ps.comm.catching_up import CatchingUp
 from dynamix_ps.membership.effects import GoAway, Tell
 from dynamix_ps.membership.messages import (
     COORDINATOR,
@@ -176,9 +175,6 @@ class WorkerProcess:
         if self.trainer.phase is Phase.OVER and self.trainer.last_word is not None and not self._is_over:
             self._is_over = True
             self._send(COORDINATOR, self.trainer.last_word)
-
-    def gives_to(self, process: Process) -> CatchingUp | None:
-        return self.trainer.votes.newcomers.here.get(process)
 
 
 class ServerProcess:
