@@ -121,6 +121,18 @@ def test_who_has_another_cluster_file_is_refused_before_it_takes_the_state() -> 
     sums.close.assert_called_once()  # who gives the state does not wait
 
 
+@pytest.mark.parametrize("follows", [False, True])
+def test_who_follows_has_met_all_servers_before_and_is_in_no_sum_yet(follows: bool) -> None:
+    """Else all would wait for it in its first sum while a server does not answer it."""
+    training = neighbours(rank=2)
+    part = changes(training)
+    part.votes = Mock()
+    part._handover = replace(HANDOVER, follows=follows, newest=None)
+    part.catch_up()
+    member, comm = training.session.member, training.session.comm
+    assert (member.meet.called, comm.follow.called, member.begin.called) == (follows, follows, not follows)
+
+
 def test_who_comes_late_and_knows_no_arbitrator_says_why() -> None:
     session = Mock(_settings=Mock(arbitrator=None, config=Mock(mode="off")))
     with pytest.raises(TrainingError, match="knows no arbitrator: its cluster file has mode: off, or DYNAMIX_ARBIT"):
